@@ -1,0 +1,81 @@
+"""Forward steps of cells: a block of steps for many replicas, in the dtype of the state.
+
+Conventions of all kernels here: `R` replicas, `m` steps of the block, `n` units; weights are stored
+once per distinct network and picked by `which[r]`; a step is skipped (state kept) from
+`n_valid[r]` on, and `n_valid[r]` is lowered to the last step whose state is finite.
+"""
+
+import functools
+import types
+
+import numba
+import numpy as np
+
+from gradprop._kernels.activations import dphi, phi
+from gradprop._kernels.jit import jit
+
+
+@jit
+def _finite(v):
+    for i in range(v.size):
+        if not np.isfinite(v[i]):
+            return False
+    return True
+
+
+@jit
+def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
+    """h <- (1-leak) h + leak phi(W h + current), for `m` steps; writes states and zs (R, m, n).
+
+    `current` (R or 1, m, n), `h` (R, n) is carried on. Cost m R (2 n^2 + n phi).
+    """
+    R, n = h.shape
+    m = zs.shape[1]
+    one = h.dtype.type(1)
+    step = h.dtype.type(leak)
+    keep = one - step
+    nan = h.dtype.type(np.nan)
+    for r in range(R):
+        matrix = W[which[r]]
+        drive = current[r if current.shape[0] > 1 else 0]
+        for t in range(m):
+            if first + t >= n_valid[r]:
+                zs[r, t, :] = nan
+                states[r, t, :] = h[r]
+                continue
+            z = np.dot(matrix, h[r])
+            for i in range(n):
+                z[i] += drive[t, i]
+                zs[r, t, i] = z[i]
+                h[r, i] = keep * h[r, i] + step * phi(code, z[i])
+            if not (_finite(z) and _finite(h[r])):
+                n_valid[r] = first + t
+                h[r, :] = nan
+                zs[r, t, :] = nan
+            states[r, t, :] = h[r]
+
+
+@jit
+def derivatives(code, zs, out):
+    """out = dphi(zs), elementwise on flat arrays; nan stays nan."""
+    for i in range(zs.size):
+        out[i] = dphi(code, zs[i])
+
+
+@functools.lru_cache(maxsize=32)
+def kernels_for(own_phi, own_dphi):
+    """`rnn_steps` and `derivatives` for one's own jitted pair z -> float.
+
+    The same code objects, compiled once more with another phi and dphi among their globals: a
+    kernel that took functions as arguments could not be cached on disk.
+    """
+    compiled = numba.njit(error_model="numpy")
+
+    def coded(f):
+        return compiled(lambda code, z: f(z))
+
+    names = {**globals(), "phi": coded(own_phi), "dphi": coded(own_dphi)}
+    return tuple(
+        numba.njit(error_model="numpy", nogil=True)(types.FunctionType(f.py_func.__code__, names))
+        for f in (rnn_steps, derivatives)
+    )

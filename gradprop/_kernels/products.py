@@ -1,0 +1,178 @@
+"""Long products of step Jacobians that never over- or underflow.
+
+A block of steps comes in one normal form: the Jacobian of replica r at step t is
+
+    J = 2**e[r, t] * (a[r, t] I + diag(d[r, t]) M[index[r, t]]),
+
+every row of M with largest magnitude in [1/2, 1) or 0. Running products are kept as mantissas of
+that size beside an int64 power of two. Steps run forwards, or (`transpose`) backwards through the
+block with J^T, which turns the lag of the last step into the first. `age[r]` counts the factors that
+replica r has absorbed; `column[lag]` says where a lag's value is recorded, -1 for nowhere.
+"""
+
+import math
+
+import numpy as np
+
+from gradprop._kernels.jit import jit
+
+LN2 = math.log(2.0)
+
+
+@jit
+def times(M, d, a, V, out):
+    """out = (a I + diag(d) M) V, for V (n, p). 2 n^2 p flops."""
+    np.dot(M, V, out)
+    n, p = V.shape
+    for i in range(n):
+        for j in range(p):
+            out[i, j] = d[i] * out[i, j] + a * V[i, j]
+
+
+@jit
+def transposed_times(M, d, a, V, out, work):
+    """out = (a I + M^T diag(d)) V, for V (n, p). 2 n^2 p flops."""
+    n, p = V.shape
+    for i in range(n):
+        for j in range(p):
+            work[i, j] = d[i] * V[i, j]
+    np.dot(M.T, work, out)
+    if a != 0.0:
+        for i in range(n):
+            for j in range(p):
+                out[i, j] += a * V[i, j]
+
+
+@jit
+def renormalise(A):
+    """Scale A by the power of two that brings its largest magnitude into [1/2, 1).
+
+    Returns that exponent (0 for a zero matrix).
+    """
+    largest = 0.0
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            largest = max(largest, abs(A[i, j]))
+    if largest == 0.0:
+        return 0
+    _, e = math.frexp(largest)
+    # two factors, since 2**-e alone overflows for subnormal `largest`
+    half = -e // 2
+    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            A[i, j] = A[i, j] * first * second
+    return e
+
+
+@jit
+def product_steps(
+    M, index, d, e, a, n_valid, first, transpose, P, exponent, age, column, offset, kept, kept_exponent
+):
+    """P <- J P (or J^T P backwards) through a block; keeps P at the lags that `column` names.
+
+    P (R, n, p) and exponent (R,) are carried on; kept (R, C, n, p) and kept_exponent (R, C) receive
+    copies at column - offset. Cost 2 n^2 p a step and replica.
+    """
+    R, n, p = P.shape
+    m = index.shape[1]
+    out = np.empty((n, p))
+    work = np.empty((n, p))
+    for r in range(R):
+        for s in range(m):
+            t = m - 1 - s if transpose else s
+            if first + t >= n_valid[r]:
+                continue
+            if transpose:
+                transposed_times(M[index[r, t]], d[r, t], a[r, t], P[r], out, work)
+            else:
+                times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
+            exponent[r] += e[r, t] + renormalise(out)
+            P[r] = out
+            age[r] += 1
+            c = column[age[r]] - offset
+            if c >= 0:
+                kept[r, c] = out
+                kept_exponent[r, c] = exponent[r]
+
+
+@jit
+def vector_steps(M, index, d, e, a, n_valid, first, transpose, v, exponent, age, column, log_norm):
+    """v <- J v (or J^T v backwards) through a block; records ln ||v||_2 at the lags of `column`.
+
+    v (R, n) and exponent (R,) are carried on, log_norm (R, L). Cost 2 n^2 a step and replica.
+    """
+    R, n = v.shape
+    m = index.shape[1]
+    out = np.empty((n, 1))
+    work = np.empty((n, 1))
+    current = np.empty((n, 1))
+    for r in range(R):
+        current[:, 0] = v[r]
+        for s in range(m):
+            t = m - 1 - s if transpose else s
+            if first + t >= n_valid[r]:
+                continue
+            if transpose:
+                transposed_times(M[index[r, t]], d[r, t], a[r, t], current, out, work)
+            else:
+                times(M[index[r, t]], d[r, t], a[r, t], current, out)
+            exponent[r] += e[r, t] + renormalise(out)
+            current[:] = out
+            age[r] += 1
+            if column[age[r]] >= 0:
+                square = 0.0
+                for i in range(n):
+                    square += out[i, 0] * out[i, 0]
+                log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2
+        v[r] = current[:, 0]
+
+
+@jit
+def _accumulate(sums, carry, i, value):
+    """Neumaier's compensated sum: sums[i] + carry[i] is the total."""
+    total = sums[i] + value
+    if abs(sums[i]) >= abs(value):
+        carry[i] += (sums[i] - total) + value
+    else:
+        carry[i] += (value - total) + sums[i]
+    sums[i] = total
+
+
+@jit
+def leading_exponent_steps(
+    M, index, d, e, a, n_valid, first, burn_in, v, sums, carry, zero, age, edges, met, history
+):
+    """One tangent vector, normalised at every step: sums its log growth after `burn_in` steps.
+
+    v (R, n); sums, carry, zero (R, 1); history (R, H, 1) receives the sum at the ages `edges` (R, H),
+    of which met[r] have been passed.
+    """
+    R, n = v.shape
+    m = index.shape[1]
+    out = np.empty((n, 1))
+    current = np.empty((n, 1))
+    for r in range(R):
+        current[:, 0] = v[r]
+        for t in range(m):
+            if first + t >= n_valid[r]:
+                continue
+            times(M[index[r, t]], d[r, t], a[r, t], current, out)
+            shift = renormalise(out)
+            square = 0.0
+            for i in range(n):
+                square += out[i, 0] * out[i, 0]
+            age[r] += 1
+            if square == 0.0:
+                # the direction is lost exactly; its exponent is -inf whatever follows
+                zero[r, 0] = 1
+            else:
+                norm = math.sqrt(square)
+                for i in range(n):
+                    current[i, 0] = out[i, 0] / norm
+                if age[r] > burn_in:
+                    _accumulate(sums[r], carry[r], 0, math.log(norm) + (e[r, t] + shift) * LN2)
+            if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
+                history[r, met[r], 0] = sums[r, 0] + carry[r, 0]
+                met[r] += 1
+        v[r] = current[:, 0]

@@ -1,0 +1,33 @@
+"""Spread kernel calls over replicas: threads never share a sum, so results do not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+
+from gradprop.environment import single_threaded_blas
+
+
+def thread_count() -> int:
+    """Threads that analyses may use: Numba's setting (NUMBA_NUM_THREADS, set_num_threads)."""
+    return int(numba.get_num_threads())
+
+
+def replica_slices(n_replicas: int, largest: int) -> list[slice]:
+    """Cut replicas into slices of at most `largest`, evenly over the threads."""
+    parts = max(-(-n_replicas // max(largest, 1)), min(thread_count(), n_replicas))
+    edges = [n_replicas * i // parts for i in range(parts + 1)]
+    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def spread(work: Callable[[slice], None], slices: list[slice]) -> None:
+    """Call `work` once per slice, in threads if there are several, with BLAS at one thread."""
+    with single_threaded_blas():
+        if len(slices) == 1 or thread_count() == 1:
+            for part in slices:
+                work(part)
+            return
+        with ThreadPoolExecutor(min(thread_count(), len(slices))) as pool:
+            list(pool.map(work, slices))

@@ -1,0 +1,404 @@
+"""The lazy, batched, structured chain of step Jacobians that all analyses fold over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradprop import _checks
+from gradprop.blocks import (
+    Block,
+    CallableSource,
+    DenseSource,
+    DiagonalBlock,
+    DiagonalSource,
+    Float,
+    Int,
+    RowScaledSource,
+    SliceSource,
+    Source,
+)
+from gradprop.cells import RNN
+from gradprop.orbits import OrbitSource
+from gradprop.rollout import Orbit, axis_roles
+
+BLOCK_FLOATS = 2**22
+"""Floats that one block of a lazy chain may hold (32 MiB), whatever the length of the chain."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrence:
+    """What certificates need to know: J_t = (1-leak) I + leak D_t W with |D_t| <= gamma."""
+
+    W: Float
+    which: Int
+    leak: float
+    gamma: float | None
+
+
+class JacobianChain:
+    """A product of step Jacobians J_T ... J_1, never multiplied out until asked.
+
+    Build one with :func:`linearise` from a cell, or from arrays or callables with
+    :meth:`row_scaled`, :meth:`dense`, :meth:`diagonal`, :meth:`from_products`. Leading axes of the
+    input are replicas.
+
+    Attributes
+    ----------
+    n, n_steps : int
+        Units and steps T.
+    batch_shape : tuple of int
+        Replica axes; ``roles`` names what varies along each.
+    structure : {"row_scaled", "dense", "diagonal", "products"}
+    lengths : int array, shape ``batch_shape``
+        Valid steps of each replica; later Jacobians are the identity.
+    overflowed : bool array, shape ``batch_shape``
+        Orbits that left the range of their floats at ``lengths``: there the chain ends.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        n: int,
+        n_steps: int,
+        structure: str,
+        batch_shape: tuple[int, ...] = (),
+        roles: tuple[str, ...] = (),
+        recurrence: Recurrence | None = None,
+        lengths: Int | None = None,
+    ) -> None:
+        self._source = source
+        self.n = n
+        self.n_steps = n_steps
+        self.structure = structure
+        self.batch_shape = batch_shape
+        self.roles = roles
+        self.recurrence = recurrence
+        self._lengths = lengths
+
+    @property
+    def n_replicas(self) -> int:
+        """Product of the batch shape."""
+        return int(np.prod(self.batch_shape, dtype=np.int64))
+
+    @property
+    def lengths(self) -> Int:
+        """Valid steps, shape ``batch_shape``; runs the orbit once if it has to."""
+        if isinstance(self._source, OrbitSource):
+            return self._source.n_valid.reshape(self.batch_shape)
+        flat = np.full(self.n_replicas, self.n_steps) if self._lengths is None else self._lengths
+        return flat.astype(np.int64).reshape(self.batch_shape)
+
+    @property
+    def overflowed(self) -> NDArray[np.bool_]:
+        """Where the orbit overflowed, shape ``batch_shape``."""
+        if isinstance(self._source, OrbitSource):
+            return self._source.overflowed.reshape(self.batch_shape)
+        return np.zeros(self.batch_shape, dtype=bool)
+
+    def __repr__(self) -> str:
+        return (
+            f"JacobianChain({self.structure}, n={self.n}, n_steps={self.n_steps}, "
+            f"batch_shape={self.batch_shape})"
+        )
+
+    @classmethod
+    def row_scaled(cls, W: ArrayLike, dphi: ArrayLike, *, leak: float = 1.0) -> JacobianChain:
+        """Chain of J_k = (1 - leak) I + leak diag(dphi[k-1]) W.
+
+        Parameters
+        ----------
+        W : array_like, shape (..., n, n)
+            Recurrent weights.
+        dphi : array_like, shape (..., T, n)
+            phi'(z) of every step.
+        leak : float in (0, 1], default: 1
+
+        Returns
+        -------
+        JacobianChain
+
+        Raises
+        ------
+        ValueError, TypeError
+            Entries that are not finite (the step is named), shapes that do not agree.
+
+        Examples
+        --------
+        >>> import gradprop as gp
+        >>> gp.JacobianChain.row_scaled([[0.5]], [[1.0], [1.0]]).to_dense().ravel().tolist()
+        [0.5, 0.5]
+        """
+        weights = _checks.real_array("W", W, shape=("n", "n"))
+        n = weights.shape[-1]
+        slopes = _checks.real_array("dphi", dphi, shape=("T", n), step_axis=-2)
+        leak = _checks.real("leak", leak, above=0.0, at_most=1.0)
+        parts = {"weights": weights.shape[:-2], "starts": slopes.shape[:-2]}
+        shape = _checks.broadcast_shapes(**parts)
+        source = RowScaledSource(
+            weights.reshape(-1, n, n),
+            _who_uses(parts["weights"], shape),
+            slopes.reshape(-1, *slopes.shape[-2:]),
+            _who_uses(parts["starts"], shape),
+            leak,
+        )
+        recurrence = Recurrence(source.W, source.which, leak, None)
+        roles = axis_roles(shape, parts)
+        return cls(source, n, slopes.shape[-2], "row_scaled", shape, roles, recurrence)
+
+    @classmethod
+    def dense(cls, J: ArrayLike) -> JacobianChain:
+        """Chain of given Jacobians, J[..., 0, :, :] = J_1.
+
+        Parameters
+        ----------
+        J : array_like, shape (..., T, n, n)
+
+        Returns
+        -------
+        JacobianChain
+
+        Raises
+        ------
+        ValueError, TypeError
+            A factor that is not finite (its step is named) or not square.
+
+        Examples
+        --------
+        >>> import gradprop as gp
+        >>> chain = gp.JacobianChain.dense([[[1, 2], [0, 1]], [[1, 0], [0, 3]]])
+        >>> round(float(gp.log_norms(chain, lags=[2]).log_norm[0]), 7)  # ln 3.6502815
+        1.2948043
+        """
+        factors = _checks.real_array("J", J, shape=("T", "n", "n"), step_axis=-3)
+        shape = factors.shape[:-3]
+        source = DenseSource(factors.reshape(-1, *factors.shape[-3:]))
+        n, n_steps = factors.shape[-1], factors.shape[-3]
+        return cls(source, n, n_steps, "dense", shape, axis_roles(shape, {"weights": shape}))
+
+    @classmethod
+    def diagonal(cls, a: ArrayLike) -> JacobianChain:
+        """Chain of diagonal Jacobians: LRU, S4D, Mamba, RG-LRU, minGRU.
+
+        Parameters
+        ----------
+        a : array_like, shape (..., T, n)
+            Real or complex diagonal of every step.
+
+        Returns
+        -------
+        JacobianChain
+            Its products are elementwise; singular values are exact at any n.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Entries that are not finite (the step is named).
+
+        Examples
+        --------
+        >>> import gradprop as gp
+        >>> chain = gp.JacobianChain.diagonal([[0.5j, 2.0], [0.5j, 2.0]])
+        >>> gp.singular_values(chain).log_sigma[0].round(6).tolist()
+        [1.386294, -1.386294]
+        """
+        factors = _checks.real_or_complex_array("a", a, shape=("T", "n"), step_axis=-2)
+        shape = factors.shape[:-2]
+        source = DiagonalSource(factors.reshape(-1, *factors.shape[-2:]))
+        n, n_steps = factors.shape[-1], factors.shape[-2]
+        return cls(source, n, n_steps, "diagonal", shape, axis_roles(shape, {"weights": shape}))
+
+    @classmethod
+    def from_products(
+        cls,
+        jvp: Callable[[int, Float], ArrayLike],
+        vjp: Callable[[int, Float], ArrayLike],
+        n: int,
+        n_steps: int,
+    ) -> JacobianChain:
+        """Chain known by its action: torch, JAX, low-rank updates.
+
+        Parameters
+        ----------
+        jvp, vjp : callable (k, V) -> array, V and result of shape (n, p)
+            J_k V and J_k^T V, for k = 1 .. n_steps. They must be deterministic.
+        n, n_steps : int
+
+        Returns
+        -------
+        JacobianChain
+
+        Raises
+        ------
+        ValueError
+            If vjp is not the adjoint of jvp at the first and the last step (to 1e-5 relative, so
+            that float32 code passes), or a result has the wrong shape or is not finite.
+
+        Notes
+        -----
+        Jacobians are formed by jvp on the identity, a block of steps at a time, and not kept.
+        """
+        n = _checks.integer("n", n, minimum=1)
+        n_steps = _checks.integer("n_steps", n_steps, minimum=0)
+        source = CallableSource(jvp, vjp, n)
+        for k in sorted({1, n_steps}) if n_steps else ():
+            source.check_adjoint(k)
+        return cls(source, n, n_steps, "products")
+
+    def blocks(
+        self, size: int | None = None, reverse: bool = False
+    ) -> Iterator[Block | DiagonalBlock]:
+        """Factors in blocks of at most `size` steps, computed as they are asked for.
+
+        Parameters
+        ----------
+        size : int, optional
+            Steps in a block; default: as many as fit 32 MiB.
+        reverse : bool, default: False
+            Last block first (inside a block steps still run forwards).
+        """
+        own = self.block_size if size is None else _checks.integer("size", size, minimum=1)
+        starts = range(0, self.n_steps, own)
+        for start in reversed(starts) if reverse else starts:
+            yield self._source.block(start, min(start + own, self.n_steps))
+
+    @property
+    def block_size(self) -> int:
+        """Default number of steps in a block."""
+        width = self.n * (self.n if self.structure in ("dense", "products") else 1)
+        return int(np.clip(BLOCK_FLOATS // max(self.n_replicas * width, 1), 1, 2**16))
+
+    def tail(self, k: int) -> JacobianChain:
+        """The chain of the last k steps, T - k + 1 .. T.
+
+        Parameters
+        ----------
+        k : int in 0 .. T
+
+        Returns
+        -------
+        JacobianChain
+            A view: nothing is computed or copied.
+        """
+        k = _checks.integer("k", k, minimum=0, maximum=self.n_steps)
+        offset = self.n_steps - k
+        if self.overflowed.any():
+            raise ValueError("`tail` of a chain whose orbit overflowed; shorten the run first.")
+        lengths = np.maximum(self.lengths.ravel() - offset, 0)
+        return JacobianChain(
+            SliceSource(self._source, offset), self.n, k, self.structure,
+            self.batch_shape, self.roles, self.recurrence, lengths,
+        )  # fmt: skip
+
+    def log_abs_det(self) -> Float:
+        """ln |det J_T ... J_1| of every replica, shape ``batch_shape``; -inf if exactly singular.
+
+        Notes
+        -----
+        Row-scaled chains: the determinant of W once, then sums of ln |phi'|, compensated; relative
+        accuracy about 1e-15 of the sum of the magnitudes. Others: one LU a step, O(n^3).
+        """
+        from gradprop.determinants import log_abs_det
+
+        return log_abs_det(self).reshape(self.batch_shape)
+
+    def perturbed(self, ulps: int = 1) -> JacobianChain:
+        """The chain along the orbit whose start lies `ulps` units in the last place away.
+
+        Parameters
+        ----------
+        ulps : int, default: 1
+            Every entry of h_0 moves by so many floats of the orbit's dtype, away from zero.
+
+        Raises
+        ------
+        ValueError
+            The chain was built from factors: it has no start.
+        """
+        if not isinstance(self._source, OrbitSource):
+            raise ValueError("`perturbed` needs a chain made by linearise; this one has no start.")
+        orbit = self._source.orbit.moved(_checks.integer("ulps", ulps, minimum=1))
+        return _chain_of(orbit)
+
+    def to_dense(self) -> NDArray[Any]:
+        """All Jacobians, shape (..., T, n, n); past a sequence's length the identity."""
+        dtype = np.complex128 if self._is_complex() else np.float64
+        J = np.zeros((self.n_replicas, self.n_steps, self.n, self.n), dtype=dtype)
+        for block in self.blocks():
+            steps = slice(block.first, block.first + block.n_steps)
+            if isinstance(block, DiagonalBlock):
+                np.einsum("...ii->...i", J)[:, steps] = block.factors
+            else:
+                J[:, steps] = np.ldexp(block.mantissas(), block.exponents[..., None, None])
+        past = np.arange(self.n_steps) >= self.lengths.reshape(-1, 1)
+        J[past] = np.eye(self.n)
+        return J.reshape(*self.batch_shape, self.n_steps, self.n, self.n)
+
+    def _is_complex(self) -> bool:
+        return self.structure == "diagonal" and any(
+            np.iscomplexobj(b.factors) for b in self.blocks(1) if isinstance(b, DiagonalBlock)
+        )
+
+
+def linearise(
+    cell: RNN,
+    x: ArrayLike | None = None,
+    *,
+    h0: ArrayLike | None = None,
+    n_steps: int | None = None,
+    lengths: ArrayLike | None = None,
+    rng: Any = None,
+    dtype: Any = None,
+) -> JacobianChain:
+    """Chain of a cell's step Jacobians along its orbit; arguments are those of :func:`rollout`.
+
+    Parameters
+    ----------
+    cell : RNN
+    x : array_like, shape (..., T, d_x) or (T,), optional
+    h0 : array_like, shape (..., n), optional
+    n_steps : int, optional
+    lengths : array_like of int, shape (...,), optional
+    rng : seed or Generator, optional
+    dtype : float32 or float64, optional
+        Precision of the *orbit*. The factors are upcast exactly and analysed in float64.
+
+    Returns
+    -------
+    JacobianChain
+        A recipe: the orbit is run when the chain is first used, and phi' is kept only if it fits
+        64 MiB; otherwise blocks are recomputed from checkpoints, so memory does not grow with T.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`rollout`.
+
+    Examples
+    --------
+    >>> import gradprop as gp
+    >>> chain = gp.linearise(gp.RNN([[0.5]], W_xh=[[1.0]]), [1.0, 0.0, -1.0])
+    >>> gp.log_norms(chain).log_norm.round(6).tolist()  # dh_1/dh_0, dh_2/dh_0, dh_3/dh_0
+    [0.0, -1.560709, -2.395487, -3.694632]
+    """
+    return _chain_of(Orbit(cell, x, h0, n_steps, lengths, rng, dtype))
+
+
+def _chain_of(orbit: Orbit) -> JacobianChain:
+    cell = orbit.cell
+    recurrence = Recurrence(
+        orbit.W.astype(np.float64), orbit.which, cell.leak, cell.activation.gamma
+    )
+    return JacobianChain(
+        OrbitSource(orbit), cell.n, orbit.n_steps, "row_scaled",
+        orbit.batch_shape, orbit.roles, recurrence,
+    )  # fmt: skip
+
+
+def _who_uses(own: tuple[int, ...], shape: tuple[int, ...]) -> Int:
+    index = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own)
+    return np.array(np.broadcast_to(index, shape).ravel(), dtype=np.int64)

@@ -1,0 +1,119 @@
+"""Figures for print: widths of venues, one style, files with the same bytes for the same data."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradprop._checks import choice
+from gradprop._files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTHS: dict[str, float] = {
+    "neurips": 5.5,
+    "iclr": 5.5,
+    "colm": 5.5,
+    "icml": 6.75,
+    "icml-1": 3.25,
+    "icml-2": 6.75,
+    "aistats-1": 3.25,
+    "aistats-2": 6.75,
+    "uai-1": 3.25,
+    "uai-2": 6.75,
+    "cvpr-1": 3.25,
+    "cvpr-2": 6.875,
+    "aaai-1": 3.3,
+    "aaai-2": 6.975,
+    "jmlr": 6.0,
+    "tmlr": 6.5,
+    "aps-1": 3.386,
+    "aps-2": 7.008,
+    "nature-1": 3.504,
+    "nature-2": 7.205,
+    "ieee-1": 3.5,
+    "ieee-2": 7.16,
+    "elsevier-1": 3.543,
+    "elsevier-2": 7.48,
+}
+"""Widths in inches; of venues with two columns, -1 is one column and -2 the full width."""
+
+
+def figure_width(name: str) -> float:
+    """Width of a figure in a venue's text.
+
+    Parameters
+    ----------
+    name : str
+        A key of ``WIDTHS``; ``-1`` for one column, ``-2`` for the full width of two.
+
+    Returns
+    -------
+    float
+        Inches.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown; the message lists the known ones.
+
+    Examples
+    --------
+    >>> figure_width("neurips")
+    5.5
+    """
+    return WIDTHS[choice("width", name, WIDTHS)]
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the package's style inside, whatever the reader's own matplotlib settings are.
+
+    Type 42 fonts, sizes for print, colours and line styles that colour-blind readers tell apart,
+    constrained layout. The old settings come back on leaving.
+    """
+    import matplotlib.style
+
+    sheet = Path(__file__).with_name("gradprop.mplstyle")
+    with matplotlib.style.context(["default", str(sheet)]):
+        yield
+
+
+def save(
+    figure: Figure, stem: str | os.PathLike[str], *, title: str, subject: str = ""
+) -> list[Path]:
+    """Write ``stem.pdf`` and ``stem.png``: the same bytes whenever the same figure is drawn.
+
+    The files have the figure's exact size (nothing is cropped) and are replaced as a whole.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        Drawn inside :func:`style`.
+    stem : str or path-like
+        Path without ending; its folder exists.
+    title : str
+        Title in the metadata of both files.
+    subject : str, default: ""
+        Subject in the metadata of the PDF, for example the hash of the data.
+
+    Returns
+    -------
+    list of Path
+        The two files.
+    """
+    path = Path(stem)
+    pdf_metadata = {"Title": title, "Subject": subject, "CreationDate": None, "ModDate": None}
+    written = []
+    with style():
+        for ending, metadata in (("pdf", pdf_metadata), ("png", {"Title": title})):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=ending, metadata=metadata)
+            target = path.with_name(f"{path.name}.{ending}")
+            written.append(write_atomically(target, buffer.getvalue()))
+    return written

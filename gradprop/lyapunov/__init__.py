@@ -1,0 +1,1 @@
+"""Lyapunov exponents of chains, with intervals."""

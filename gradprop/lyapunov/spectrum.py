@@ -1,0 +1,288 @@
+"""Lyapunov spectra by QR, with batch-means intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gradprop import _checks
+from gradprop.blocks import Block, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.lyapunov.intervals import N_BATCHES, SHORTEST, batch_means, student_quantile
+from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
+from gradprop.norms import random_rotation
+from gradprop.results import REPLICAS, Result, Status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LyapunovSpectrum(Result):
+    """Exponents of a chain, in nats per step.
+
+    Attributes
+    ----------
+    exponents : float array, shape (..., k)
+        Descending; -inf where a direction is lost exactly, nan where rounding hides it.
+    std_error : float array, shape (..., k)
+        Time sampling only: from ten batch means of this one trajectory.
+    interval : float array, shape (..., k, 2)
+        Student t interval with 9 degrees of freedom at ``confidence``.
+    history : float array, shape (..., H, k)
+        Running averages after ``history_steps`` (..., H) steps, sorted as ``exponents``.
+    n_steps : int array, shape (...,)
+        Steps averaged.
+    status : int array, shape (...,)
+    burn_in : int
+    confidence : float
+    """
+
+    _axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "exponents": (REPLICAS, "i"),
+        "std_error": (REPLICAS, "i"),
+        "interval": (REPLICAS, "i", "end"),
+        "history": (REPLICAS, "time", "i"),
+        "history_steps": (REPLICAS, "time"),
+        "n_steps": (REPLICAS,),
+        "status": (REPLICAS,),
+    }
+    exponents: Float
+    std_error: Float
+    interval: Float
+    history: Float
+    history_steps: Int
+    n_steps: Int
+    status: Int
+    burn_in: int
+    confidence: float
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on how far the averages have settled (worst replica)."""
+        half = 0.5 * (self.interval[..., 1] - self.interval[..., 0])
+        if not half.size or not np.isfinite(half).any():
+            return "No interval: too few steps, or exact zeros only."
+        widest = np.nanmax(np.where(np.isfinite(half), half, np.nan).reshape(-1, half.shape[-1]), 0)
+        first = f"The leading exponent is known to ±{widest[0]:.2g} nats per step"
+        if len(widest) > 1:
+            first += f", the least certain of {len(widest)} to ±{np.nanmax(widest):.2g}"
+        warm = "" if self.burn_in else "; no warm-up: a transient of order 1/T is in the averages"
+        return f"{first} ({self.confidence:.0%}, time sampling only){warm}."
+
+
+class Exponents:
+    """Quantity: Lyapunov exponents (see :func:`lyapunov_spectrum`, whose arguments these are).
+
+    Parameters
+    ----------
+    k : int, optional
+    burn_in : int, default: 0
+    confidence : float, default: 0.95
+    rng : seed or Generator, optional
+    """
+
+    def __init__(
+        self, k: int | None = None, burn_in: int = 0, confidence: float = 0.95, rng: Any = None
+    ) -> None:
+        self._k = k if k is None else _checks.integer("k", k, minimum=1)
+        self._burn_in = _checks.integer("burn_in", burn_in, minimum=0)
+        self._confidence = _checks.real("confidence", confidence, above=0.0, below=1.0)
+        self._rng = 0 if rng is None else rng
+
+    def folds(self, chain: JacobianChain) -> Sequence[Fold]:
+        """One forward fold."""
+        if self._k is not None and self._k > chain.n:
+            raise ValueError(f"`k` must be at most n = {chain.n}; got {self._k}.")
+        if self._burn_in >= max(chain.n_steps, 1):
+            raise ValueError(
+                f"`burn_in` must be less than the chain's {chain.n_steps} steps; got {self._burn_in}."
+            )
+        steps = np.maximum(chain.lengths.ravel() - self._burn_in, 0)
+        edges = self._burn_in + _history_steps(steps)
+        if chain.structure == "diagonal":
+            lags = np.unique([self._burn_in, *edges[0]])
+            return [DiagonalLogs(chain, LagGrid(chain, lags, "start"))]
+        _checks.generator("rng", self._rng)
+        return [_ExponentFold(chain, self._k, self._burn_in, edges, self._rng)]
+
+    def result(self, chain: JacobianChain, folds: Sequence[Any]) -> LyapunovSpectrum:
+        """Averages and their intervals."""
+        steps = np.maximum(chain.lengths.ravel() - self._burn_in, 0)
+        history_steps = _history_steps(steps)
+        fold = folds[0]
+        if chain.structure == "diagonal":
+            history, zero, unsure = _diagonal_history(fold, self._burn_in + history_steps[0])
+            history, zero = history[..., : self._k], zero[..., : self._k]
+        else:
+            history, zero, unsure = fold.history, fold.zero > 0, fold.unsure > 0
+        mean, error, status = _averages(history, history_steps, steps)
+        # a pivot lost in rounding spoils its own direction and those below it
+        lost = np.maximum.accumulate(unsure, axis=-1) & ~zero
+        mean = np.where(zero, -np.inf, np.where(lost, np.nan, mean))
+        error = np.where(zero, 0.0, np.where(lost, np.nan, error))
+        status = status | np.where(lost.any(axis=-1), int(Status.NOT_RESOLVED), 0)
+        status = status | np.where(zero.any(axis=-1), int(Status.ZERO), 0)
+        status = status | np.where(chain.overflowed.ravel(), int(Status.OVERFLOWED), 0)
+        return self._packed(chain, mean, error, history, history_steps, steps, status)
+
+    def _packed(
+        self,
+        chain: JacobianChain,
+        mean: Float,
+        error: Float,
+        history: Float,
+        history_steps: Int,
+        steps: Int,
+        status: Int,
+    ) -> LyapunovSpectrum:
+        order = np.argsort(-np.where(np.isnan(mean), -np.inf, mean), axis=-1, kind="stable")
+        mean, error = (np.take_along_axis(a, order, axis=-1) for a in (mean, error))
+        running = history / np.maximum(history_steps, 1)[..., None]
+        running = np.take_along_axis(running, order[:, None, :], axis=-1)
+        half = student_quantile(self._confidence, N_BATCHES - 1) * error
+        finite = np.where(np.isinf(mean), 0.0, half)
+        shape, k = chain.batch_shape, mean.shape[-1]
+        return LyapunovSpectrum(
+            roles=chain.roles,
+            exponents=mean.reshape(*shape, k),
+            std_error=error.reshape(*shape, k),
+            interval=np.stack([mean - finite, mean + finite], axis=-1).reshape(*shape, k, 2),
+            history=running.reshape(*shape, *running.shape[1:]),
+            history_steps=history_steps.reshape(*shape, history_steps.shape[1]),
+            n_steps=steps.reshape(shape),
+            status=status.reshape(shape),
+            burn_in=self._burn_in,
+            confidence=self._confidence,
+        )
+
+
+def _history_steps(steps: Int) -> Int:
+    """Steps after which sums are recorded, (R, H): 100 or 10 equal parts, or the end alone."""
+    shortest = int(steps.min(initial=2**62))
+    parts = 100 if shortest >= 100 else N_BATCHES if shortest >= SHORTEST else 1
+    return np.asarray(steps[:, None] * np.arange(1, parts + 1) // parts)
+
+
+def _averages(history: Float, history_steps: Int, steps: Int) -> tuple[Float, Float, Int]:
+    """Means, standard errors (nan if too few steps) and statuses."""
+    status = np.zeros(len(steps), dtype=np.int64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if history.shape[1] >= N_BATCHES:
+            return *batch_means(history, history_steps.astype(np.float64)), status
+        mean = np.where(steps[:, None] > 0, history[:, -1] / steps[:, None], np.nan)
+    return mean, np.full_like(mean, np.nan), status | int(Status.TOO_SHORT)
+
+
+def _diagonal_history(fold: DiagonalLogs, edges: Int) -> tuple[Float, Any, Any]:
+    """Cumulative sums since the end of the burn-in, units ordered by their total."""
+    columns = fold.grid.column[edges]
+    with np.errstate(invalid="ignore"):
+        sums = fold.logs[:, columns] - fold.logs[:, :1]
+    zero = np.isneginf(fold.final)
+    total = np.where(zero, -np.inf, sums[:, -1])
+    order = np.argsort(-total, axis=-1, kind="stable")
+    sums = np.where(zero[:, None, :], 0.0, sums)
+    sums = np.take_along_axis(sums, order[:, None, :], axis=-1)
+    zero = np.take_along_axis(zero, order, axis=-1)
+    return sums, zero, np.zeros_like(zero)
+
+
+class _ExponentFold:
+    """Tangent vectors, re-orthonormalised at every step."""
+
+    reverse = False
+
+    def __init__(
+        self, chain: JacobianChain, k: int | None, burn_in: int, edges: Int, rng: Any
+    ) -> None:
+        R, n = chain.n_replicas, chain.n
+        width = n if k is None else k
+        self.flops = 2.0 * n * n * width + (8.0 * n * width**2 if width > 1 else 0.0)
+        self.floats = 2.0 * n
+        self._burn_in, self._edges = burn_in, edges
+        self._n_valid = chain.lengths.ravel()
+        # the full spectrum does not depend on the basis in the long run; k leading ones need a
+        # random one, since coordinate axes can miss directions for ever
+        basis = np.eye(n) if k is None or k == n else random_rotation(n, k, rng)
+        self._Q = np.tile(basis, (R, 1, 1))
+        self._sums, self._carry = np.zeros((R, width)), np.zeros((R, width))
+        self.zero = np.zeros((R, width), dtype=np.int64)
+        self.unsure = np.zeros((R, width), dtype=np.int64)
+        self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
+        self.history = np.full((R, edges.shape[1], width), np.nan)
+
+    def update(self, block: Block, part: slice) -> None:
+        """Absorb a block."""
+        from gradprop._kernels import factor, products
+
+        before = (
+            block.matrices, block.index, block.scales, block.exponents, block.identity,
+            self._n_valid[part], block.first, self._burn_in,
+        )  # fmt: skip
+        sums = (self._sums[part], self._carry[part], self.zero[part])
+        after = (self._age[part], self._edges[part], self._met[part], self.history[part])
+        if self._Q.shape[2] == 1:
+            products.leading_exponent_steps(*before, self._Q[part, :, 0], *sums, *after)
+        else:
+            factor.qr_exponent_steps(*before, self._Q[part], *sums, self.unsure[part], *after)
+
+
+def lyapunov_spectrum(
+    chain: JacobianChain,
+    k: int | None = None,
+    *,
+    burn_in: int = 0,
+    confidence: float = 0.95,
+    rng: Any = None,
+) -> LyapunovSpectrum:
+    r"""Leading Lyapunov exponents of the chain, in nats per step, with intervals.
+
+    .. math:: \lambda_i = \lim_{T\to\infty} \frac1T \sum_t \ln |R_{t,ii}|,\quad Q_t R_t = J_t Q_{t-1}
+
+    Parameters
+    ----------
+    chain : JacobianChain, batch shape (...), n units, T steps
+        From :func:`linearise` it should start on the attractor, or `burn_in` should get it there.
+    k : int in 1 .. n, optional
+        How many; default: all n.
+    burn_in : int in 0 .. T - 1, default: 0
+        Steps carried but not averaged: the tangent basis turns into place.
+    confidence : float in (0, 1), default: 0.95
+    rng : seed or Generator, optional
+        For the random basis from which k < n exponents start. Default: always the same basis.
+
+    Returns
+    -------
+    LyapunovSpectrum
+        ``exponents`` (..., k), ``std_error`` (..., k), ``interval`` (..., k, 2), ``history``,
+        ``verdict``, ``status``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        k > n, burn_in >= T, a confidence outside (0, 1).
+
+    Notes
+    -----
+    Householder QR at every step, rows sorted by size [1]_; 2 n^2 k + 8 n k^2 flops a step, memory
+    independent of T. The exponents are ordered by QR, then sorted. Finite-time averages are not
+    ln(sigma)/T: those carry O(1)/T each. The interval knows time sampling only (batch means [2]_);
+    spread over weights, inputs and starts is the business of :func:`pool`. For strongly contracting
+    chains the trailing exponents depend on rounding (3 % and more at a gain of 8).
+
+    References
+    ----------
+    .. [1] Benettin, Galgani, Giorgilli, Strelcyn, Meccanica 15 (1980) 9 and 21, section 2.
+    .. [2] Flegal, Jones, Ann. Statist. 38 (2010) 1034, section 2.
+
+    Examples
+    --------
+    >>> import gradprop as gp
+    >>> chain = gp.JacobianChain.dense([[[0.5, 0.0], [0.0, 0.0]]] * 10)
+    >>> gp.lyapunov_spectrum(chain).exponents.round(6).tolist()
+    [-0.693147, -inf]
+    """
+    return measure(check_chain(chain), Exponents(k, burn_in, confidence, rng))[0]  # type: ignore[no-any-return]
+
+

@@ -1,0 +1,228 @@
+"""One pass over a chain, many quantities: the fold over blocks and what it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradprop import _checks
+from gradprop._threads import replica_slices, spread
+from gradprop.blocks import Block, DiagonalBlock, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.results import Result, Status, log_sum_exp
+
+CALL_FLOPS = 2e9
+"""Work of one kernel call: under half a second, so that Ctrl-C and progress live between calls."""
+
+FOLD_FLOATS = 2**23
+"""Floats that a fold may use for one block (64 MiB)."""
+
+ANCHORS = ("start", "end")
+
+
+class Fold(Protocol):
+    """State of a running measurement; `update` touches only the replicas it is given.
+
+    ``reverse`` folds see the last block first. ``flops`` and ``floats`` are the work and the memory
+    of one step of one replica.
+    """
+
+    reverse: bool
+    flops: float
+    floats: float
+
+    def update(self, block: Any, part: slice) -> None:
+        """Absorb a block (of the replicas in `part` only)."""
+        ...
+
+
+class Quantity(Protocol):
+    """Something that one or several folds over a chain can measure."""
+
+    def folds(self, chain: JacobianChain) -> Sequence[Fold]:
+        """Fresh folds for this chain; checks the quantity's arguments against it."""
+        ...
+
+    def result(self, chain: JacobianChain, folds: Sequence[Any]) -> Result:
+        """Result of folds that have seen the whole chain."""
+        ...
+
+
+def measure(chain: JacobianChain, *quantities: Quantity) -> tuple[Any, ...]:
+    """Measure several quantities in at most one forward and one backward pass over a chain.
+
+    Parameters
+    ----------
+    chain : JacobianChain
+        Its orbit, if it has one, is run once for all quantities.
+    *quantities : Norms, Spectrum, Exponents, Pullback, ...
+        What the verbs ``log_norms``, ``singular_values``, ``lyapunov_spectrum``,
+        ``gradient_by_lag`` ... measure one at a time.
+
+    Returns
+    -------
+    tuple of Result
+        In the order asked for; the same numbers, bit by bit, as the single verbs give.
+
+    Raises
+    ------
+    TypeError
+        Something is not a chain or not a quantity.
+
+    Notes
+    -----
+    Results do not depend on block sizes or on the number of threads: parallel work runs over
+    replicas, never inside a sum.
+
+    Examples
+    --------
+    >>> import gradprop as gp
+    >>> chain = gp.JacobianChain.dense([[[0.5]], [[0.5]]])
+    >>> norms, exponents = gp.measure(chain, gp.Norms(lags=[2]), gp.Exponents())
+    >>> round(float(norms.log_norm[0]), 6), round(float(exponents.exponents[0]), 6)
+    (-1.386294, -0.693147)
+    """
+    check_chain(chain)
+    for quantity in quantities:
+        if not (hasattr(quantity, "folds") and hasattr(quantity, "result")):
+            raise TypeError(f"`quantities` must be quantities such as Norms(); got {quantity!r}.")
+    folds = [list(quantity.folds(chain)) for quantity in quantities]
+    for reverse in (False, True):
+        group = [fold for own in folds for fold in own if fold.reverse is reverse]
+        if group:
+            _pass(chain, group, reverse)
+    return tuple(q.result(chain, own) for q, own in zip(quantities, folds, strict=True))
+
+
+def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:
+    per_call = [max(1, int(CALL_FLOPS // max(fold.flops, 1.0))) for fold in folds]
+    slices = [replica_slices(chain.n_replicas, largest) for largest in per_call]
+    size = chain.block_size
+    for fold, parts, replica_steps in zip(folds, slices, per_call, strict=True):
+        widest = max((part.stop - part.start for part in parts), default=1)
+        size = min(size, max(1, replica_steps // max(widest, 1)))
+        size = min(size, max(1, int(FOLD_FLOATS // max(fold.floats * chain.n_replicas, 1.0))))
+    for block in chain.blocks(size, reverse):
+        for fold, parts in zip(folds, slices, strict=True):
+            if isinstance(block, Block):
+                whole = block
+
+                def work(part: slice, fold: Fold = fold, whole: Block = whole) -> None:
+                    fold.update(whole.replicas(part), part)
+
+                spread(work, parts)
+            else:
+                fold.update(block, slice(0, chain.n_replicas))
+
+
+def check_chain(chain: Any) -> JacobianChain:
+    """Refuse what is not a chain, with a word on how to make one."""
+    if not isinstance(chain, JacobianChain):
+        raise TypeError(
+            f"`chain` must be a JacobianChain (see linearise); got {type(chain).__name__}."
+        )
+    return chain
+
+
+class LagGrid:
+    """Lags asked for, sorted and unique inside, and the column in which each is recorded."""
+
+    def __init__(self, chain: JacobianChain, lags: ArrayLike | None, anchor: str) -> None:
+        self.reverse = _checks.choice("anchor", anchor, ANCHORS) == "end"
+        given = np.arange(chain.n_steps + 1) if lags is None else lags
+        self.lags = _checks.integer_array("lags", given, minimum=0, maximum=chain.n_steps)
+        self.unique, self._inverse = np.unique(self.lags, return_inverse=True)
+        self.column = np.full(chain.n_steps + 1, -1, dtype=np.int64)
+        self.column[self.unique] = np.arange(len(self.unique))
+
+    def columns_between(self, low: int, high: int) -> tuple[int, int]:
+        """Columns of the lags with low < lag <= high."""
+        edges = np.searchsorted(self.unique, [low, high], side="right")
+        return int(edges[0]), int(edges[1])
+
+    def in_order(self, values: NDArray[Any], axis: int = 1) -> NDArray[Any]:
+        """Values by sorted lag, put in the order asked for."""
+        return np.asarray(np.take(values, self._inverse, axis=axis))
+
+    def settle(
+        self, chain: JacobianChain, values: NDArray[Any], final: NDArray[Any] | None = None
+    ) -> tuple[NDArray[Any], Int]:
+        """Settle lags beyond each replica's own length; values (R, L, ...), final (R, ...).
+
+        From the start, later Jacobians of a padded sequence are the identity: the final value
+        stands (None: it is in place already). From the end such lags do not exist, and past an
+        overflow nothing is known: nan.
+        """
+        lengths, overflowed = chain.lengths.ravel(), chain.overflowed.ravel()
+        beyond = self.unique[None, :] > lengths[:, None]
+        values = values.copy()
+        for r in np.flatnonzero(beyond.any(axis=1)):
+            if overflowed[r] or self.reverse:
+                values[r, beyond[r]] = np.nan
+            elif final is not None:
+                values[r, beyond[r]] = final[r]
+        padded = beyond.any(axis=1) & self.reverse & ~overflowed
+        status = np.where(overflowed, Status.OVERFLOWED, Status.OK).astype(np.int64)
+        return values, status | np.where(padded, int(Status.PADDED), 0)
+
+
+class DiagonalLogs:
+    """Fold of diagonal chains: sums of ln |a| per unit at chosen lags, compensated.
+
+    Exact up to the rounding of each logarithm: |error| <= 2 eps sum |ln a|.
+    """
+
+    def __init__(self, chain: JacobianChain, grid: LagGrid) -> None:
+        self.reverse = grid.reverse
+        self.flops = 20.0 * chain.n
+        self.floats = 4.0 * chain.n
+        self.grid, self._lengths = grid, chain.lengths.ravel()
+        self.sums: Float = np.zeros((chain.n_replicas, chain.n))
+        self._carry = np.zeros_like(self.sums)
+        self.magnitude: Float = np.zeros_like(self.sums)
+        self.logs: Float = np.full((chain.n_replicas, len(grid.unique), chain.n), np.nan)
+        self.total_magnitude: Float = np.zeros_like(self.logs)
+        self._age = np.zeros(chain.n_replicas, dtype=np.int64)
+        self._record()
+
+    def update(self, block: DiagonalBlock, part: slice) -> None:
+        """Absorb a block of all replicas."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.log(np.abs(block.factors))
+            order = range(block.n_steps)
+            for s in reversed(order) if self.reverse else order:
+                live = block.first + s < self._lengths
+                value = np.where(live[:, None], steps[:, s], 0.0)
+                total = self.sums + value
+                larger = np.abs(self.sums) >= np.abs(value)
+                lost = np.where(larger, (self.sums - total) + value, (value - total) + self.sums)
+                self._carry += np.where(np.isfinite(total), lost, 0.0)
+                self.sums = total
+                self.magnitude += np.abs(np.where(np.isfinite(value), value, 0.0))
+                self._age += live
+                self._record()
+
+    def _record(self) -> None:
+        columns = self.grid.column[self._age]
+        rows = np.flatnonzero(columns >= 0)
+        self.logs[rows, columns[rows]] = (self.sums + self._carry)[rows]
+        self.total_magnitude[rows, columns[rows]] = self.magnitude[rows]
+
+    @property
+    def final(self) -> Float:
+        """Sums over everything seen."""
+        return np.asarray(self.sums + self._carry)
+
+    def log_norms(self, ord: str) -> tuple[Float, Float]:
+        """ln of the 2-norm or Frobenius norm, by column and after everything."""
+        if ord == "2":
+            return self.logs.max(axis=-1), self.final.max(axis=-1)
+        return tuple(0.5 * log_sum_exp(2 * logs, axis=-1) for logs in (self.logs, self.final))  # type: ignore[return-value]
+
+    def errors(self) -> tuple[Float, Float]:
+        """Bound on the rounding of the sums, by column and after everything."""
+        eps = np.finfo(np.float64).eps
+        return 2 * eps * self.total_magnitude.max(axis=-1), 2 * eps * self.magnitude.max(axis=-1)

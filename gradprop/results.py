@@ -1,0 +1,232 @@
+"""What analyses return: frozen, read-only results with axes, statuses, tables and files."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LN2 = float(np.log(2.0))
+REPLICAS = "*"
+"""Stands for all leading (replica) axes in a result's declaration of axes."""
+
+
+class Status(enum.IntFlag):
+    """Numeric events of an analysis; flags combine, and each has a text with its remedy."""
+
+    OK = 0
+    ZERO = 1
+    OVERFLOWED = 2
+    NOT_RESOLVED = 4
+    PADDED = 8
+    NO_CERTIFICATE = 16
+    NO_BOUND = 32
+    TOO_SHORT = 64
+    NOT_CONVERGED = 128
+    SEVERAL_ATTRACTORS = 256
+    NOT_APPLICABLE = 512
+
+    @property
+    def text(self) -> str:
+        """What happened and what to do about it, one sentence per flag."""
+        return " ".join(_TEXTS[flag] for flag in Status if flag and flag in self) or "ok"
+
+
+_TEXTS = {
+    Status.ZERO: "The product is exactly zero from some lag on: its log is -inf, a true value.",
+    Status.OVERFLOWED: (
+        "The orbit left the range of its floats: everything up to n_valid is kept, later lags are "
+        "nan; lower the gain, shorten the run or use a wider dtype."
+    ),
+    Status.NOT_RESOLVED: (
+        "Some values are not known to the tolerance asked for and are nan; their error says how "
+        "far off they may be: raise tol, shorten the lag or reduce cancellation in the factors."
+    ),
+    Status.PADDED: "Lags beyond a sequence's own length do not exist (anchor end) and are nan.",
+    Status.NO_CERTIFICATE: (
+        "Trajectory bound, not a certificate: gamma was taken from the factors at hand; pass "
+        "gamma, or build the chain with linearise, for a bound that holds on every orbit."
+    ),
+    Status.NO_BOUND: "A bound that needs W and gamma is inf, for this chain has neither.",
+    Status.TOO_SHORT: (
+        "Too few steps for an interval by batch means: std_error is nan; give at least 20 steps "
+        "after burn-in."
+    ),
+    Status.NOT_CONVERGED: "An iteration stopped at its cap: the value is nan; see its settings.",
+    Status.SEVERAL_ATTRACTORS: (
+        "Starts end on different attractors: values are counted in groups, not averaged over starts."
+    ),
+    Status.NOT_APPLICABLE: "The theory does not apply to this case; its value is nan.",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Base of all results: arrays are read-only, axes are declared once in ``_axes``.
+
+    ``_axes`` maps each array field to its axes, ``"*"`` standing for the replica axes, whose
+    meanings ("weights", "inputs", "starts", or several joined by "+") are in ``roles``.
+    """
+
+    _axes: ClassVar[dict[str, tuple[str, ...]]] = {}
+    roles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self._axes:
+            value = np.array(getattr(self, name))
+            value.flags.writeable = False
+            object.__setattr__(self, name, value)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Long table: one row per replica and entry of the result's widest field.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A column per axis (replica axes named by role) and per field.
+        """
+        import pandas as pd
+
+        axes = max(self._axes.values(), key=lambda a: (len(a), a))
+        n_replica_axes = len(self.roles)
+        sizes = self._sizes(axes)
+        names = [*_unique_names(self.roles), *(a for a in axes if a != REPLICAS)]
+        columns: dict[str, Any] = {}
+        for i, name in enumerate(names):
+            if name not in self._axes and f"{name}s" not in self._axes:
+                shape = [1] * len(sizes)
+                shape[i] = sizes[i]
+                columns[name] = np.broadcast_to(np.arange(sizes[i]).reshape(shape), sizes)
+        for name, own in self._axes.items():
+            if set(own) <= set(axes):
+                columns[name] = np.broadcast_to(
+                    _aligned(np.asarray(getattr(self, name)), own, axes, n_replica_axes), sizes
+                )
+        frame = pd.DataFrame({name: np.ravel(value) for name, value in columns.items()})
+        frame.attrs["result"] = type(self).__name__
+        return frame
+
+    def _sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
+        """Shape of the table: replica axes, then the named axes, read off the fields."""
+        known: dict[str, tuple[int, ...]] = {}
+        for name, own in self._axes.items():
+            shape = list(np.shape(getattr(self, name)))
+            for axis in own:
+                width = len(self.roles) if axis == REPLICAS else 1
+                known[axis] = tuple(shape[:width])
+                del shape[:width]
+        return tuple(size for axis in axes for size in known[axis])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write arrays and settings to one ``.npz`` file (numbers and text only, no pickle)."""
+        arrays, rest = {}, {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            (arrays if field.name in self._axes else rest)[field.name] = value
+        text = json.dumps({"class": type(self).__name__, "fields": rest}, default=_jsonable)
+        with open(path, "wb") as file:
+            np.savez(file, __meta__=np.array(text), **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read back what :meth:`save` wrote; the class must be the one that was saved."""
+        with np.load(path, allow_pickle=False) as stored:
+            if "__meta__" not in stored:
+                raise ValueError(f"`path` must be a file written by save(); got {os.fspath(path)!r}.")
+            meta = json.loads(str(stored["__meta__"]))
+            if meta["class"] != cls.__name__:
+                raise ValueError(f"`path` holds a {meta['class']}, not a {cls.__name__}.")
+            rest = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["fields"].items()}
+            return cls(**{k: stored[k] for k in stored.files if k != "__meta__"}, **rest)
+
+    def messages(self) -> list[str]:
+        """Texts of all statuses that occur in this result, without repetition."""
+        flags = Status(int(np.bitwise_or.reduce(np.ravel(getattr(self, "status", 0)), initial=0)))
+        return [_TEXTS[flag] for flag in Status if flag and flag in flags]
+
+
+def _unique_names(roles: tuple[str, ...]) -> list[str]:
+    return [r if roles.count(r) == 1 else f"{r}_{i}" for i, r in enumerate(roles)]
+
+
+def _aligned(
+    value: NDArray[Any], own: tuple[str, ...], axes: tuple[str, ...], n_replica_axes: int
+) -> NDArray[Any]:
+    """Insert length-1 axes so that a field with axes `own` broadcasts against `axes`."""
+    shape, sizes = [], list(value.shape)
+    for axis in axes:
+        width = n_replica_axes if axis == REPLICAS else 1
+        shape += [sizes.pop(0) if axis in own else 1 for _ in range(width)]
+    return value.reshape(shape)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} cannot be saved")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaledArray(Result):
+    """Numbers of any size: ``value = mantissa * 2.0**exponent``.
+
+    Attributes
+    ----------
+    mantissa : float or complex array, shape (..., n) or (..., n, p)
+        Largest magnitude of each replica in [0.5, 1), or 0.
+    exponent : int array, broadcastable against ``mantissa``
+        One power of two per replica.
+    status : int array, shape (...,)
+    """
+
+    _axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mantissa": (REPLICAS, "unit"),
+        "exponent": (REPLICAS, "unit"),
+        "status": (REPLICAS,),
+    }
+    mantissa: NDArray[Any]
+    exponent: NDArray[np.int64]
+    status: NDArray[np.int64]
+
+    def to_float(self) -> NDArray[Any]:
+        """The plain array; entries outside the range of float64 become 0 or inf."""
+        exponent = np.clip(self.exponent, -(2**20), 2**20).astype(np.int64)
+        if np.iscomplexobj(self.mantissa):
+            return np.ldexp(self.mantissa.real, exponent) + 1j * np.ldexp(
+                self.mantissa.imag, exponent
+            )
+        return np.ldexp(self.mantissa, exponent)
+
+    def log_abs(self) -> NDArray[np.float64]:
+        """Natural log of each entry's magnitude; -inf where it is exactly 0."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.abs(self.mantissa)) + self.exponent * LN2)
+
+    def log_norm(self) -> NDArray[np.float64]:
+        """Natural log of the 2-norm over the last axis."""
+        return log_of_scaled(np.linalg.norm(self.mantissa, axis=-1), self.exponent[..., 0])
+
+
+def log_of_scaled(value: ArrayLike, exponent: ArrayLike) -> NDArray[np.float64]:
+    """Return ln(value * 2**exponent), -inf where value is 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(value) + np.asarray(exponent) * LN2)
+
+
+def log_sum_exp(values: ArrayLike, axis: int = -1) -> NDArray[np.float64]:
+    """Return ln sum exp(values): -inf for an empty sum or one of only -inf, inf if one is inf."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape[axis] == 0:
+        return np.full(np.delete(array.shape, axis), -np.inf)
+    top = np.max(array, axis=axis, keepdims=True)
+    shift = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.log(np.exp(array - shift).sum(axis=axis)) + np.squeeze(shift, axis))
