@@ -72,7 +72,9 @@ def _finish(
     step_axis: int | None,
 ) -> Array:
     keep = keep_float32 and array.dtype.newbyteorder("=") == np.float32
-    array = np.ascontiguousarray(array, dtype=np.float32 if keep else np.float64).reshape(array.shape)
+    array = np.ascontiguousarray(array, dtype=np.float32 if keep else np.float64).reshape(
+        array.shape
+    )
     _check_shape(name, array, shape)
     if finite:
         _check_finite(name, array, step_axis)
@@ -107,7 +109,9 @@ def _check_finite(name: str, array: Array, step_axis: int | None) -> None:
     raise ValueError(f"`{name}` must be finite; got {array[index]} at {where}.")
 
 
-def integer(name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None) -> int:
+def integer(
+    name: str, value: Any, *, minimum: int | None = None, maximum: int | None = None
+) -> int:
     """Return a Python int; floats and bools are refused, bounds are inclusive."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise TypeError(f"`{name}` must be an integer; got {value!r} ({type(value).__name__}).")
@@ -127,7 +131,9 @@ def integer_array(name: str, value: Any, *, minimum: int, maximum: int) -> NDArr
             raise TypeError(f"`{name}` must hold integers; got dtype {array.dtype}.")
         raise ValueError(f"`{name}` must not be empty; got shape {array.shape}.")
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"`{name}` must be one-dimensional and not empty; got shape {array.shape}.")
+        raise ValueError(
+            f"`{name}` must be one-dimensional and not empty; got shape {array.shape}."
+        )
     if array.min() < minimum or array.max() > maximum:
         bad = array[(array < minimum) | (array > maximum)][0]
         raise ValueError(f"`{name}` must lie in {minimum}..{maximum}; got {bad}.")
@@ -163,7 +169,9 @@ def real(
 def choice(name: str, value: Any, known: Iterable[Any]) -> Any:
     """Return `value` if it is one of `known`; otherwise the message lists them."""
     options = list(known)
-    if not any(value is option or (type(value) is type(option) and value == option) for option in options):
+    if not any(
+        value is option or (type(value) is type(option) and value == option) for option in options
+    ):
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
     return value
 

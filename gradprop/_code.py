@@ -6,6 +6,7 @@ import ast
 import dis
 import functools
 import inspect
+import json
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ def code_digest(function: Callable[..., Any]) -> str:
     """Hash the meaning of a function: its source and that of its helpers beside it.
 
     Followed are functions, classes and plain constants of modules in the function's own folder,
-    and arguments bound by functools.partial. Comments, docstrings and layout do not count.
-    Libraries do not count either: their versions are recorded apart.
+    and arguments bound by functools.partial. Comments, docstrings and layout do not count, nor
+    do libraries, whose versions are recorded apart.
     """
     found: dict[str, str] = {}
     _collect(function, _folder(function), found)
@@ -51,7 +52,7 @@ def _unwrapped(function: Any) -> Any:
 
 def _collect(item: Any, folder: Path | None, found: dict[str, str]) -> None:
     if isinstance(item, functools.partial):
-        found["partial"] = digest(canonical_json([item.args, item.keywords]))
+        found["partial"] = _constant([list(item.args), item.keywords])
     plain = _unwrapped(item)
     name = getattr(plain, "__qualname__", type(plain).__qualname__)
     if name in found:
@@ -78,10 +79,15 @@ def _follow(name: str, value: Any, folder: Path | None, found: dict[str, str]) -
             found[name] = _source(value)
         return
     if isinstance(value, np.ndarray | np.generic | str | bool | int | float | list | tuple | dict):
-        try:
-            found[name] = digest(canonical_json(value))
-        except (TypeError, ValueError):
-            found[name] = digest(repr(value))
+        found[name] = _constant(value)
+
+
+def _constant(value: Any) -> str:
+    """Text of a constant; of objects in it the type alone, for their repr may hold addresses."""
+    try:
+        return digest(canonical_json(value))
+    except (TypeError, ValueError):
+        return digest(json.dumps(value, default=lambda item: type(item).__name__, skipkeys=True))
 
 
 def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:

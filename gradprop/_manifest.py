@@ -159,13 +159,13 @@ def git_state(folder: Path, outputs: Path) -> dict[str, Any]:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
         )
-        return done.stdout.strip()
+        return done.stdout
 
     try:
-        top = Path(git("rev-parse", "--show-toplevel"))
+        top = Path(git("rev-parse", "--show-toplevel").strip())
         changed = git("status", "--porcelain", "--untracked-files=no", "-z").split("\0")
         touched = [(top / line[3:]).resolve() for line in changed if line]
         dirty = any(outputs.resolve() not in path.parents for path in touched)
-        return {"revision": git("rev-parse", "HEAD"), "dirty": dirty}
+        return {"revision": git("rev-parse", "HEAD").strip(), "dirty": dirty}
     except (OSError, subprocess.CalledProcessError):
         return {"revision": None, "dirty": None}

@@ -1,7 +1,8 @@
-"""Spread kernel calls over replicas: threads never share a sum, so results do not depend on them."""
+"""Spread kernel calls over replicas: no sum is shared, so results do not depend on threads."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,7 +20,7 @@ def replica_slices(n_replicas: int, largest: int) -> list[slice]:
     """Cut replicas into slices of at most `largest`, evenly over the threads."""
     parts = max(-(-n_replicas // max(largest, 1)), min(thread_count(), n_replicas))
     edges = [n_replicas * i // parts for i in range(parts + 1)]
-    return [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(a, b) for a, b in itertools.pairwise(edges)]
 
 
 def spread(work: Callable[[slice], None], slices: list[slice]) -> None:

@@ -159,7 +159,7 @@ class Activation:
         --------
         >>> from gradprop.activations import activation
         >>> activation("tanh").derivative([0.0, 20.0])
-        array([1.00000000e+00, 1.69934170e-17])
+        array([1.0000000e+00, 1.6993417e-17])
         """
         return self._mapped(z, derivative=True)
 
@@ -208,7 +208,7 @@ def activation(name: str | Activation) -> Activation:
     .. [1] D. Hendrycks, K. Gimpel, Gaussian error linear units (2016), arXiv:1606.08415,
        section 2.
     .. [2] G. Klambauer et al., Self-normalizing neural networks, NeurIPS 30 (2017),
-       arXiv:1706.02515, equation 2, constants below equation 14.
+       arXiv:1706.02515, equation 2.
 
     Examples
     --------

@@ -1,10 +1,9 @@
-"""Blocks of step Jacobians in the kernels' normal form, and where they come from."""
+"""Blocks of step Jacobians in the kernels' normal form."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ class Block:
     @property
     def n_steps(self) -> int:
         """Steps in the block."""
-        return self.index.shape[1]
+        return int(self.index.shape[1])
 
     def replicas(self, part: slice) -> Block:
         """The same steps of some replicas (views)."""
@@ -69,15 +68,7 @@ class DiagonalBlock:
     @property
     def n_steps(self) -> int:
         """Steps in the block."""
-        return self.factors.shape[1]
-
-
-class Source(Protocol):
-    """Where a chain's factors come from; replicas are flat, steps count from 0."""
-
-    def block(self, start: int, stop: int) -> Block | DiagonalBlock:
-        """Factors of steps ``start .. stop - 1`` of every replica."""
-        ...
+        return int(self.factors.shape[1])
 
 
 def scaled_rows(A: Float) -> tuple[Float, Int]:
@@ -130,95 +121,31 @@ def dense_block(J: Float, first: int) -> Block:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowScaledSource:
-    """diag(dphi) W held in memory: W (K, n, n), dphi (K', T, n), and who uses which."""
+class Recurrence:
+    """What certificates need to know: J_t = (1-leak) I + leak D_t W with |D_t| <= gamma.
+
+    ``W`` (K, n, n) are the distinct networks, ``which`` (R,) says who uses which; ``gamma`` is None
+    where only the factors at hand are known.
+    """
 
     W: Float
     which: Int
-    dphi: Float
-    which_dphi: Int
     leak: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_normal", scaled_rows(self.W))
-
-    def block(self, start: int, stop: int) -> Block:
-        """Factors of steps start .. stop - 1."""
-        matrices, rows = self._normal  # type: ignore[attr-defined]
-        dphi = self.dphi[self.which_dphi, start:stop]
-        return row_scaled_block(matrices, rows, self.which, dphi, self.leak, start)
+    gamma: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class DenseSource:
-    """Jacobians (R, T, n, n) held in memory."""
-
-    J: Float
-
-    def block(self, start: int, stop: int) -> Block:
-        """Factors of steps start .. stop - 1."""
-        return dense_block(self.J[:, start:stop], start)
-
-
-@dataclasses.dataclass(frozen=True)
-class DiagonalSource:
-    """Diagonal factors (R, T, n) held in memory."""
-
-    factors: NDArray[Any]
-
-    def block(self, start: int, stop: int) -> DiagonalBlock:
-        """Factors of steps start .. stop - 1."""
-        return DiagonalBlock(start, self.factors[:, start:stop])
+def axis_roles(shape: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Name each replica axis after the inputs that vary along it, joined by "+"."""
+    roles = []
+    for axis in range(-len(shape), 0):
+        names = [k for k, own in parts.items() if len(own) >= -axis and own[axis] > 1]
+        roles.append(
+            "+".join(names) or next((k for k, own in parts.items() if len(own) >= -axis), "starts")
+        )
+    return tuple(roles)
 
 
-@dataclasses.dataclass(frozen=True)
-class CallableSource:
-    """Jacobians known only by their action: jvp(k, V) with V (n, p), k counted from 1."""
-
-    jvp: Callable[[int, Float], Any]
-    vjp: Callable[[int, Float], Any]
-    n: int
-
-    def block(self, start: int, stop: int) -> Block:
-        """Form the factors of steps start .. stop - 1 by acting on the identity."""
-        J = np.empty((1, stop - start, self.n, self.n))
-        for k in range(start, stop):
-            J[0, k - start] = self.act("jvp", k + 1, np.eye(self.n))
-        return dense_block(J, start)
-
-    def check_adjoint(self, k: int) -> None:
-        """Refuse a vjp that is not the transpose of jvp at step k (tolerance for float32 code)."""
-        rng = np.random.default_rng(k)
-        u, v = rng.standard_normal((2, self.n, 1))
-        forward, backward = self.act("jvp", k, v), self.act("vjp", k, u)
-        left, right = float(np.vdot(u, forward)), float(np.vdot(backward, v))
-        size = np.linalg.norm(u) * np.linalg.norm(forward) + np.linalg.norm(backward) * np.linalg.norm(v)
-        if abs(left - right) > 1e-5 * size:
-            raise ValueError(
-                f"`vjp` must be the adjoint of `jvp`; at step {k} <u, J v> = {left:.6g} but "
-                f"<J^T u, v> = {right:.6g}."
-            )
-
-    def act(self, name: str, k: int, V: Float) -> Float:
-        """Call jvp or vjp and check what comes back."""
-        from gradprop import _checks
-
-        out = _checks.real_array(f"{name}(k={k}, V)", getattr(self, name)(k, V))
-        if out.shape != V.shape:
-            raise ValueError(
-                f"`{name}(k, V)` must return shape {V.shape}; got {out.shape} at k = {k}."
-            )
-        return out
-
-
-@dataclasses.dataclass(frozen=True)
-class SliceSource:
-    """Some consecutive steps of another source, counted anew."""
-
-    source: Source
-    offset: int
-
-    def block(self, start: int, stop: int) -> Block | DiagonalBlock:
-        """Factors of steps start .. stop - 1 of the slice."""
-        block = self.source.block(start + self.offset, stop + self.offset)
-        return dataclasses.replace(block, first=start)
+def who_uses(own: tuple[int, ...], shape: tuple[int, ...]) -> Int:
+    """Index of the array (leading axes `own`, flattened) that each flat replica of `shape` uses."""
+    index = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own)
+    return np.array(np.broadcast_to(index, shape).ravel(), dtype=np.int64)

@@ -77,9 +77,7 @@ class RNN:
         }
         n = arrays["W_hh"].shape[-1]
         if W_xh is not None:
-            arrays["W_xh"] = _checks.real_array(
-                "W_xh", W_xh, shape=(n, "d_x"), keep_float32=True
-            )
+            arrays["W_xh"] = _checks.real_array("W_xh", W_xh, shape=(n, "d_x"), keep_float32=True)
         if b is not None:
             arrays["b"] = _checks.real_array("b", b, shape=(n,), keep_float32=True)
         dtype = np.result_type(*arrays.values())
@@ -112,4 +110,3 @@ class RNN:
         if self.b is not None:
             shapes["b"] = self.b.shape[:-1]
         return _checks.broadcast_shapes(**shapes)
-

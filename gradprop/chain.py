@@ -10,75 +10,53 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop.blocks import (
-    Block,
+from gradprop.blocks import Block, DiagonalBlock, Float, Int, Recurrence, axis_roles, who_uses
+from gradprop.sources import (
     CallableSource,
     DenseSource,
-    DiagonalBlock,
     DiagonalSource,
-    Float,
-    Int,
     RowScaledSource,
     SliceSource,
     Source,
 )
-from gradprop.cells import RNN
-from gradprop.orbits import OrbitSource
-from gradprop.rollout import Orbit, axis_roles
+from gradprop.whole import dense_form, log_abs_det
 
 BLOCK_FLOATS = 2**22
 """Floats that one block of a lazy chain may hold (32 MiB), whatever the length of the chain."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Recurrence:
-    """What certificates need to know: J_t = (1-leak) I + leak D_t W with |D_t| <= gamma."""
-
-    W: Float
-    which: Int
-    leak: float
-    gamma: float | None
-
-
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class JacobianChain:
     """A product of step Jacobians J_T ... J_1, never multiplied out until asked.
 
-    Build one with :func:`linearise` from a cell, or from arrays or callables with
-    :meth:`row_scaled`, :meth:`dense`, :meth:`diagonal`, :meth:`from_products`. Leading axes of the
-    input are replicas.
+    Built by :func:`linearise` from a cell, or by :meth:`row_scaled`, :meth:`dense`,
+    :meth:`diagonal`, :meth:`from_products`. Leading axes of the input are replicas.
 
-    Attributes
+    Parameters
     ----------
+    source : Source
+        Where the factors come from.
     n, n_steps : int
         Units and steps T.
-    batch_shape : tuple of int
-        Replica axes; ``roles`` names what varies along each.
     structure : {"row_scaled", "dense", "diagonal", "products"}
-    lengths : int array, shape ``batch_shape``
-        Valid steps of each replica; later Jacobians are the identity.
-    overflowed : bool array, shape ``batch_shape``
-        Orbits that left the range of their floats at ``lengths``: there the chain ends.
+    batch_shape : tuple of int
+        Replica axes.
+    roles : tuple of str
+        What varies along each replica axis: "weights", "inputs", "starts", joined by "+".
+    recurrence : Recurrence, optional
+        W, leak and sup |phi'|, where they are known.
+    valid : int array, shape (R,), optional
+        Valid steps of each flat replica, where fewer than T.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        n: int,
-        n_steps: int,
-        structure: str,
-        batch_shape: tuple[int, ...] = (),
-        roles: tuple[str, ...] = (),
-        recurrence: Recurrence | None = None,
-        lengths: Int | None = None,
-    ) -> None:
-        self._source = source
-        self.n = n
-        self.n_steps = n_steps
-        self.structure = structure
-        self.batch_shape = batch_shape
-        self.roles = roles
-        self.recurrence = recurrence
-        self._lengths = lengths
+    source: Source
+    n: int
+    n_steps: int
+    structure: str
+    batch_shape: tuple[int, ...] = ()
+    roles: tuple[str, ...] = ()
+    recurrence: Recurrence | None = None
+    valid: Int | None = None
 
     @property
     def n_replicas(self) -> int:
@@ -87,18 +65,21 @@ class JacobianChain:
 
     @property
     def lengths(self) -> Int:
-        """Valid steps, shape ``batch_shape``; runs the orbit once if it has to."""
-        if isinstance(self._source, OrbitSource):
-            return self._source.n_valid.reshape(self.batch_shape)
-        flat = np.full(self.n_replicas, self.n_steps) if self._lengths is None else self._lengths
-        return flat.astype(np.int64).reshape(self.batch_shape)
+        """Valid steps, shape ``batch_shape``; later Jacobians are the identity."""
+        return self._validity()[0].reshape(self.batch_shape)
 
     @property
     def overflowed(self) -> NDArray[np.bool_]:
-        """Where the orbit overflowed, shape ``batch_shape``."""
-        if isinstance(self._source, OrbitSource):
-            return self._source.overflowed.reshape(self.batch_shape)
-        return np.zeros(self.batch_shape, dtype=bool)
+        """Orbits that left the range of their floats after ``lengths`` steps."""
+        return self._validity()[1].reshape(self.batch_shape)
+
+    def _validity(self) -> tuple[Int, NDArray[np.bool_]]:
+        """Flat lengths and overflows; an orbit is run for them once."""
+        known = self.source.valid_steps()
+        if known is not None:
+            return known
+        full = np.full(self.n_replicas, self.n_steps, dtype=np.int64)
+        return full if self.valid is None else self.valid, np.zeros(self.n_replicas, dtype=bool)
 
     def __repr__(self) -> str:
         return (
@@ -113,7 +94,6 @@ class JacobianChain:
         Parameters
         ----------
         W : array_like, shape (..., n, n)
-            Recurrent weights.
         dphi : array_like, shape (..., T, n)
             phi'(z) of every step.
         leak : float in (0, 1], default: 1
@@ -141,9 +121,9 @@ class JacobianChain:
         shape = _checks.broadcast_shapes(**parts)
         source = RowScaledSource(
             weights.reshape(-1, n, n),
-            _who_uses(parts["weights"], shape),
+            who_uses(parts["weights"], shape),
             slopes.reshape(-1, *slopes.shape[-2:]),
-            _who_uses(parts["starts"], shape),
+            who_uses(parts["starts"], shape),
             leak,
         )
         recurrence = Recurrence(source.W, source.which, leak, None)
@@ -177,7 +157,7 @@ class JacobianChain:
         factors = _checks.real_array("J", J, shape=("T", "n", "n"), step_axis=-3)
         shape = factors.shape[:-3]
         source = DenseSource(factors.reshape(-1, *factors.shape[-3:]))
-        n, n_steps = factors.shape[-1], factors.shape[-3]
+        n_steps, n = factors.shape[-3:-1]
         return cls(source, n, n_steps, "dense", shape, axis_roles(shape, {"weights": shape}))
 
     @classmethod
@@ -186,8 +166,7 @@ class JacobianChain:
 
         Parameters
         ----------
-        a : array_like, shape (..., T, n)
-            Real or complex diagonal of every step.
+        a : array_like, shape (..., T, n), real or complex
 
         Returns
         -------
@@ -209,7 +188,7 @@ class JacobianChain:
         factors = _checks.real_or_complex_array("a", a, shape=("T", "n"), step_axis=-2)
         shape = factors.shape[:-2]
         source = DiagonalSource(factors.reshape(-1, *factors.shape[-2:]))
-        n, n_steps = factors.shape[-1], factors.shape[-2]
+        n_steps, n = factors.shape[-2:]
         return cls(source, n, n_steps, "diagonal", shape, axis_roles(shape, {"weights": shape}))
 
     @classmethod
@@ -240,7 +219,7 @@ class JacobianChain:
 
         Notes
         -----
-        Jacobians are formed by jvp on the identity, a block of steps at a time, and not kept.
+        Jacobians are formed a block of steps at a time, by jvp on the identity.
         """
         n = _checks.integer("n", n, minimum=1)
         n_steps = _checks.integer("n_steps", n_steps, minimum=0)
@@ -264,7 +243,7 @@ class JacobianChain:
         own = self.block_size if size is None else _checks.integer("size", size, minimum=1)
         starts = range(0, self.n_steps, own)
         for start in reversed(starts) if reverse else starts:
-            yield self._source.block(start, min(start + own, self.n_steps))
+            yield self.source.block(start, min(start + own, self.n_steps))
 
     @property
     def block_size(self) -> int:
@@ -289,22 +268,19 @@ class JacobianChain:
         if self.overflowed.any():
             raise ValueError("`tail` of a chain whose orbit overflowed; shorten the run first.")
         lengths = np.maximum(self.lengths.ravel() - offset, 0)
-        return JacobianChain(
-            SliceSource(self._source, offset), self.n, k, self.structure,
-            self.batch_shape, self.roles, self.recurrence, lengths,
-        )  # fmt: skip
+        source = SliceSource(self.source, offset)
+        return dataclasses.replace(self, source=source, n_steps=k, valid=lengths)
 
     def log_abs_det(self) -> Float:
-        """ln |det J_T ... J_1| of every replica, shape ``batch_shape``; -inf if exactly singular.
+        """Ln |det J_T ... J_1| of every replica, shape ``batch_shape``; -inf if exactly singular.
 
         Notes
         -----
         Row-scaled chains: the determinant of W once, then sums of ln |phi'|, compensated; relative
         accuracy about 1e-15 of the sum of the magnitudes. Others: one LU a step, O(n^3).
         """
-        from gradprop.determinants import log_abs_det
-
-        return log_abs_det(self).reshape(self.batch_shape)
+        total = log_abs_det(self.blocks(), self.lengths.ravel(), self.n)
+        return total.reshape(self.batch_shape)
 
     def perturbed(self, ulps: int = 1) -> JacobianChain:
         """The chain along the orbit whose start lies `ulps` units in the last place away.
@@ -317,88 +293,12 @@ class JacobianChain:
         Raises
         ------
         ValueError
-            The chain was built from factors: it has no start.
+            The chain was built from factors.
         """
-        if not isinstance(self._source, OrbitSource):
-            raise ValueError("`perturbed` needs a chain made by linearise; this one has no start.")
-        orbit = self._source.orbit.moved(_checks.integer("ulps", ulps, minimum=1))
-        return _chain_of(orbit)
+        moved = self.source.moved(_checks.integer("ulps", ulps, minimum=1))
+        return dataclasses.replace(self, source=moved)
 
     def to_dense(self) -> NDArray[Any]:
         """All Jacobians, shape (..., T, n, n); past a sequence's length the identity."""
-        dtype = np.complex128 if self._is_complex() else np.float64
-        J = np.zeros((self.n_replicas, self.n_steps, self.n, self.n), dtype=dtype)
-        for block in self.blocks():
-            steps = slice(block.first, block.first + block.n_steps)
-            if isinstance(block, DiagonalBlock):
-                np.einsum("...ii->...i", J)[:, steps] = block.factors
-            else:
-                J[:, steps] = np.ldexp(block.mantissas(), block.exponents[..., None, None])
-        past = np.arange(self.n_steps) >= self.lengths.reshape(-1, 1)
-        J[past] = np.eye(self.n)
+        J = dense_form(self.blocks(), self.lengths.ravel(), self.n_steps, self.n)
         return J.reshape(*self.batch_shape, self.n_steps, self.n, self.n)
-
-    def _is_complex(self) -> bool:
-        return self.structure == "diagonal" and any(
-            np.iscomplexobj(b.factors) for b in self.blocks(1) if isinstance(b, DiagonalBlock)
-        )
-
-
-def linearise(
-    cell: RNN,
-    x: ArrayLike | None = None,
-    *,
-    h0: ArrayLike | None = None,
-    n_steps: int | None = None,
-    lengths: ArrayLike | None = None,
-    rng: Any = None,
-    dtype: Any = None,
-) -> JacobianChain:
-    """Chain of a cell's step Jacobians along its orbit; arguments are those of :func:`rollout`.
-
-    Parameters
-    ----------
-    cell : RNN
-    x : array_like, shape (..., T, d_x) or (T,), optional
-    h0 : array_like, shape (..., n), optional
-    n_steps : int, optional
-    lengths : array_like of int, shape (...,), optional
-    rng : seed or Generator, optional
-    dtype : float32 or float64, optional
-        Precision of the *orbit*. The factors are upcast exactly and analysed in float64.
-
-    Returns
-    -------
-    JacobianChain
-        A recipe: the orbit is run when the chain is first used, and phi' is kept only if it fits
-        64 MiB; otherwise blocks are recomputed from checkpoints, so memory does not grow with T.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As :func:`rollout`.
-
-    Examples
-    --------
-    >>> import gradprop as gp
-    >>> chain = gp.linearise(gp.RNN([[0.5]], W_xh=[[1.0]]), [1.0, 0.0, -1.0])
-    >>> gp.log_norms(chain).log_norm.round(6).tolist()  # dh_1/dh_0, dh_2/dh_0, dh_3/dh_0
-    [0.0, -1.560709, -2.395487, -3.694632]
-    """
-    return _chain_of(Orbit(cell, x, h0, n_steps, lengths, rng, dtype))
-
-
-def _chain_of(orbit: Orbit) -> JacobianChain:
-    cell = orbit.cell
-    recurrence = Recurrence(
-        orbit.W.astype(np.float64), orbit.which, cell.leak, cell.activation.gamma
-    )
-    return JacobianChain(
-        OrbitSource(orbit), cell.n, orbit.n_steps, "row_scaled",
-        orbit.batch_shape, orbit.roles, recurrence,
-    )  # fmt: skip
-
-
-def _who_uses(own: tuple[int, ...], shape: tuple[int, ...]) -> Int:
-    index = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own)
-    return np.array(np.broadcast_to(index, shape).ravel(), dtype=np.int64)

@@ -128,8 +128,7 @@ def _blas_copies() -> list[dict[str, Any]]:
             "threading": library.get("threading_layer"),
             "threads": library["num_threads"],
         }
-        for library in _LIMIT.controller().info()
-        if library["user_api"] == "blas"
+        for library in _LIMITS.controller().info()
     ]
     return sorted(copies, key=lambda copy: (copy["library"], str(copy["version"])))
 
@@ -150,15 +149,26 @@ def _cpu() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-class _BlasLimit:
-    """One limit on all BLAS copies of the process, counted so that nested uses cost nothing."""
+class _BlasLimit(threading.local):
+    """Depth of nested limits in this thread, so that all but the outermost cost nothing."""
+
+    depth = 0
+
+
+class _BlasLimits:
+    """The limits of all threads on all BLAS copies of the process.
+
+    Most copies have one setting for the process, which comes back when the last thread leaves;
+    MKL and those built on OpenMP have one for each thread, which comes back when it leaves.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._depth = 0
+        self._here = _BlasLimit()
+        self._n_users = 0
         self._n_modules = -1
         self._controller: Any = None
-        self._limiter: Any = None
+        self._before: list[tuple[Any, int]] = []
 
     def controller(self) -> Any:
         """The controller of every BLAS loaded by now; looked up again after any new import."""
@@ -166,27 +176,52 @@ class _BlasLimit:
         from threadpoolctl import ThreadpoolController
 
         if len(sys.modules) != self._n_modules:
-            self._controller = ThreadpoolController()
+            self._controller = ThreadpoolController().select(user_api="blas")
             self._n_modules = len(sys.modules)
         return self._controller
 
     def enter(self) -> None:
-        """Limit BLAS to one thread unless somebody already did."""
+        """Limit BLAS to one thread unless this thread already did."""
+        self._here.depth += 1
+        if self._here.depth > 1:
+            return
         with self._lock:
-            if self._depth == 0:
-                self._limiter = self.controller().limit(limits=1, user_api="blas")
-            self._depth += 1
+            if self._n_users == 0:
+                copies = self.controller().lib_controllers
+                self._before = [(copy, copy.num_threads) for copy in copies]
+                self._take_control()
+            self._n_users += 1
+            for copy, _ in self._before:
+                copy.set_num_threads(1)
 
     def leave(self) -> None:
-        """Restore the thread counts when the last user leaves."""
+        """Restore the thread counts that no other thread needs limited."""
+        self._here.depth -= 1
+        if self._here.depth > 0:
+            return
         with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                self._limiter.restore_original_limits()
-                self._limiter = None
+            self._n_users -= 1
+            last = self._n_users == 0
+            if last:
+                self._take_control()
+            for copy, number in self._before:
+                if last or _has_setting_per_thread(copy):
+                    copy.set_num_threads(number)
+            if last:
+                self._take_control()
+
+    def _take_control(self) -> None:
+        """Let this thread set counts: threadpoolctl 3.8 heeds only the first thread that did."""
+        for copy, _ in self._before:
+            if hasattr(copy, "clear_controlling_thread"):
+                copy.clear_controlling_thread(force=True)
 
 
-_LIMIT = _BlasLimit()
+def _has_setting_per_thread(copy: Any) -> bool:
+    return bool(copy.internal_api != "openblas" or copy.threading_layer == "openmp")
+
+
+_LIMITS = _BlasLimits()
 
 
 @contextmanager
@@ -194,16 +229,16 @@ def single_threaded_blas() -> Iterator[None]:
     """Run BLAS at one thread inside: sums keep their order, pools do not fight for cores.
 
     All copies are limited (NumPy's, and SciPy's, which Numba calls); the old thread counts come
-    back on leaving. It may be nested and used from several threads at once: the limit is one of
-    the process, set by the first user and lifted by the last.
+    back on leaving. It may be nested, and used by several threads at once: the limit lasts until
+    the last of them leaves.
 
     Notes
     -----
     About 50 microseconds for the outermost use, 1 for a nested one; a few milliseconds after new
     modules were imported, when the list of libraries is looked up again.
     """
-    _LIMIT.enter()
+    _LIMITS.enter()
     try:
         yield
     finally:
-        _LIMIT.leave()
+        _LIMITS.leave()

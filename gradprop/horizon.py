@@ -31,7 +31,7 @@ class Horizon(Result):
     first_below : int array, shape (...,)
         First lag at which it is below; 0 where that does not happen within the chain.
     quantiles : float array, shape (3,)
-        5 %, 50 % and 95 % of ``first_below`` over all replicas; inf stands for "not within the chain".
+        5 %, 50 % and 95 % of ``first_below`` over all replicas; inf: not within the chain.
     status : int array, shape (...,)
     tol : float
     kind : {"worst", "cotangent"}

@@ -113,9 +113,9 @@ def initialise(
     .. [3] K. He et al., ICCV 2015, arXiv:1502.01852, equation 10.
     .. [4] Y. LeCun et al., Efficient BackProp (1998), section 4.6.
     .. [5] F. Mezzadri, Notices AMS 54, 592 (2007), arXiv:math-ph/0609050, section 5.
-    .. [6] Q. V. Le, N. Jaitly, G. E. Hinton (2015), arXiv:1504.00941, section 3.
+    .. [6] Q. V. Le, N. Jaitly, G. E. Hinton (2015), arXiv:1504.00941.
     .. [7] B. Chang et al., AntisymmetricRNN, ICLR 2019, arXiv:1902.09689, section 3.
-    .. [8] A. Rodan, P. Tiňo, IEEE Trans. Neural Networks 22, 131 (2011), section III.
+    .. [8] A. Rodan, P. Tiňo, IEEE Trans. Neural Networks 22, 131 (2011): cycle reservoir.
     .. [9] P. Henrici, Numer. Math. 4, 24 (1962): departure from normality.
     .. [10] A. Orvieto et al., ICML 2023, arXiv:2303.06349, lemma 3.2.
 

@@ -217,7 +217,7 @@ class DiagonalLogs:
         return np.asarray(self.sums + self._carry)
 
     def log_norms(self, ord: str) -> tuple[Float, Float]:
-        """ln of the 2-norm or Frobenius norm, by column and after everything."""
+        """Ln of the 2-norm or Frobenius norm, by column and after everything."""
         if ord == "2":
             return self.logs.max(axis=-1), self.final.max(axis=-1)
         return tuple(0.5 * log_sum_exp(2 * logs, axis=-1) for logs in (self.logs, self.final))  # type: ignore[return-value]

@@ -213,9 +213,9 @@ def log_norms(
     Notes
     -----
     Cost 4 n^3 flops a step, and an SVD without vectors (about 10 n^3) at each lag for the 2-norm;
-    memory does not grow with T beyond the answer. Nothing over- or underflows. Even norms can be lost
-    to cancellation (A^30 A^-30): the product is therefore formed twice, from I and from a random
-    rotation, and `error` is ten times their difference plus the rounding of the logarithm.
+    memory does not grow with T beyond the answer. Nothing over- or underflows. Even norms can be
+    lost to cancellation (A^30 A^-30): the product is therefore formed twice, from I and from a
+    random rotation; `error` is ten times their difference plus the rounding of the logarithm.
 
     References
     ----------

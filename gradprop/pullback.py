@@ -13,7 +13,7 @@ from gradprop import _checks
 from gradprop.blocks import Block, DiagonalBlock, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.measure import Fold, LagGrid, check_chain, measure
-from gradprop.results import REPLICAS, Result, ScaledArray, Status, log_of_scaled, log_sum_exp
+from gradprop.results import REPLICAS, Result, ScaledArray, Status, log_of_scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class _Applied:
         fold: _VectorFold = folds[0]
         overflowed = chain.overflowed.ravel()
         mantissa = np.where(overflowed[:, None], np.nan, fold.vector)
-        status = np.where(overflowed, int(Status.OVERFLOWED), 0)
+        status: Int = np.where(overflowed, int(Status.OVERFLOWED), 0)
         status = status | np.where(~fold.vector.any(axis=1), int(Status.ZERO), 0)
         return ScaledArray(
             roles=chain.roles,
@@ -277,62 +277,3 @@ def gradient_by_lag(
     [0.0, -0.6931, -1.3863, -2.0794]
     """
     return measure(check_chain(chain), Pullback(u, lags, anchor))[0]  # type: ignore[no-any-return]
-
-
-def growth_moments(
-    chain: JacobianChain, q: float, *, u: ArrayLike | None = None, rng: Any = 0
-) -> VectorNorms:
-    r"""Moments over replicas of the pulled-back gradient: typical and mean growth kept apart.
-
-    .. math:: \frac1q \ln \mathrm{E}\,\lVert P_\ell^\top u \rVert^q
-
-    Parameters
-    ----------
-    chain : JacobianChain, batch shape (...) with at least two replicas
-    q : float
-        Order of the moment; 0 gives the typical (quenched) value E ln ||P^T u||, 2 the annealed one.
-    u : array_like, shape (..., n), optional
-        Cotangents; default: one random unit vector per replica.
-    rng : seed or Generator, default: 0
-        For those.
-
-    Returns
-    -------
-    VectorNorms
-        ``log_norm`` (L,) for lags 0 .. T, in nats (not divided by the lag).
-
-    Raises
-    ------
-    ValueError, TypeError
-        Fewer than two replicas, q not finite.
-
-    Notes
-    -----
-    For large lags the mean over any affordable number of networks is carried by a few of them: look
-    at the share of the largest before quoting the annealed value.
-
-    Examples
-    --------
-    >>> import gradprop as gp
-    >>> chain = gp.JacobianChain.dense([[[[1.0]]], [[[3.0]]]])  # two scalar networks, one step
-    >>> import numpy as np
-    >>> [round(float(np.exp(gp.growth_moments(chain, q).log_norm[1])), 4) for q in (0, 2)]
-    [1.7321, 2.2361]
-    """
-    check_chain(chain)
-    q = _checks.real("q", q)
-    if chain.n_replicas < 2:
-        raise ValueError(f"`chain` must have at least 2 replicas; got {chain.n_replicas}.")
-    if u is None:
-        v = _checks.generator("rng", rng).standard_normal((*chain.batch_shape, chain.n))
-        u = v / np.linalg.norm(v, axis=-1, keepdims=True)
-    by_lag = gradient_by_lag(chain, u)
-    logs = by_lag.log_norm.reshape(chain.n_replicas, -1)
-    if q == 0:
-        moment = logs.mean(axis=0)
-    else:
-        moment = (log_sum_exp(q * logs, axis=0) - np.log(chain.n_replicas)) / q
-    status = np.bitwise_or.reduce(by_lag.status, axis=None)
-    return VectorNorms(lags=by_lag.lags, log_norm=moment, status=status, anchor="end")
-
-

@@ -62,7 +62,7 @@ _TEXTS = {
     ),
     Status.NOT_CONVERGED: "An iteration stopped at its cap: the value is nan; see its settings.",
     Status.SEVERAL_ATTRACTORS: (
-        "Starts end on different attractors: values are counted in groups, not averaged over starts."
+        "Starts end on different attractors: they are counted, and no interval of a mean is given."
     ),
     Status.NOT_APPLICABLE: "The theory does not apply to this case; its value is nan.",
 }
@@ -127,7 +127,8 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write arrays and settings to one ``.npz`` file (numbers and text only, no pickle)."""
-        arrays, rest = {}, {}
+        arrays: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             (arrays if field.name in self._axes else rest)[field.name] = value
@@ -140,7 +141,9 @@ class Result:
         """Read back what :meth:`save` wrote; the class must be the one that was saved."""
         with np.load(path, allow_pickle=False) as stored:
             if "__meta__" not in stored:
-                raise ValueError(f"`path` must be a file written by save(); got {os.fspath(path)!r}.")
+                raise ValueError(
+                    f"`path` must be a file written by save(); got {os.fspath(path)!r}."
+                )
             meta = json.loads(str(stored["__meta__"]))
             if meta["class"] != cls.__name__:
                 raise ValueError(f"`path` holds a {meta['class']}, not a {cls.__name__}.")
@@ -199,11 +202,10 @@ class ScaledArray(Result):
     def to_float(self) -> NDArray[Any]:
         """The plain array; entries outside the range of float64 become 0 or inf."""
         exponent = np.clip(self.exponent, -(2**20), 2**20).astype(np.int64)
-        if np.iscomplexobj(self.mantissa):
-            return np.ldexp(self.mantissa.real, exponent) + 1j * np.ldexp(
-                self.mantissa.imag, exponent
-            )
-        return np.ldexp(self.mantissa, exponent)
+        real = np.ldexp(self.mantissa.real, exponent)
+        if not np.iscomplexobj(self.mantissa):
+            return np.asarray(real)
+        return np.asarray(real + 1j * np.ldexp(self.mantissa.imag, exponent))
 
     def log_abs(self) -> NDArray[np.float64]:
         """Natural log of each entry's magnitude; -inf where it is exactly 0."""

@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop.blocks import Block, Float, Int
+from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
+from gradprop.graded import GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
 from gradprop.norms import random_rotation
-from gradprop.results import LN2, REPLICAS, Result, Status
+from gradprop.results import REPLICAS, Result, Status
 
 EPS = float(np.finfo(np.float64).eps)
 
 SPREAD = 25.0
 """Stated error over the largest difference of the three computations; found by experiment on 8000
 small products of ten families, where the largest ratio of true error to difference was 12."""
-
-MAX_SWEEPS = 40
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,10 +81,10 @@ class Spectrum:
         if chain.structure == "diagonal":
             return [DiagonalLogs(chain, grid)]
         rotation = random_rotation(chain.n)
-        direct = _GradedFold(chain, grid, grid.reverse, None)
-        rotated = _GradedFold(chain, grid, grid.reverse, rotation)
+        direct = GradedFold(chain, grid, grid.reverse, None)
+        rotated = GradedFold(chain, grid, grid.reverse, rotation)
         against = [
-            _GradedFold(chain, grid, not grid.reverse, None, only=int(lag)) for lag in grid.unique
+            GradedFold(chain, grid, not grid.reverse, None, only=int(lag)) for lag in grid.unique
         ]
         return [direct, rotated, *against]
 
@@ -114,154 +113,8 @@ class Spectrum:
         )
 
 
-@dataclasses.dataclass
-class _Graded:
-    """P = Q diag(mantissa 2**exponent) U of one product, or of many along the first axis."""
-
-    Q: Float
-    mantissa: Float
-    exponent: Int
-    U: Float
-    rank: Int
-    sure: Int
-    bound: Int
-    pending: Int
-
-    @classmethod
-    def start(cls, R: int, n: int, Q: Float | None) -> _Graded:
-        """The identity, written as Q diag(1) Q^T."""
-        basis = np.eye(n) if Q is None else Q
-        full = np.full(R, n, dtype=np.int64)
-        return cls(
-            np.tile(basis, (R, 1, 1)), np.full((R, n), 0.5), np.ones((R, n), dtype=np.int64),
-            np.tile(np.eye(n), (R, 1, 1)), full.copy(), full.copy(), full.copy(), np.full(R, -1),
-        )  # fmt: skip
-
-    def of(self, part: slice) -> tuple[NDArray[Any], ...]:
-        """Views for the kernel."""
-        return tuple(getattr(self, f.name)[part] for f in dataclasses.fields(self))
-
-    def copy_of(self, r: int) -> _Graded:
-        """A copy of one replica."""
-        return _Graded(*(np.array(x) for x in self.of(slice(r, r + 1))))
-
-
-class _GradedFold:
-    """Graded Q D U of the running product (of its transpose, if it runs backwards)."""
-
-    def __init__(
-        self,
-        chain: JacobianChain,
-        grid: LagGrid,
-        reverse: bool,
-        Q: Float | None,
-        only: int | None = None,
-    ) -> None:
-        R, n = chain.n_replicas, chain.n
-        self.grid, self.reverse = grid, reverse
-        self.flops, self.floats = 12.0 * n**3, 2.0 * n + 1.0
-        if chain.recurrence is None or chain.recurrence.leak != 1.0:
-            self.floats += n * n
-        self._lengths = chain.lengths.ravel()
-        self._low, self._high = np.zeros(R, dtype=np.int64), self._lengths.copy()
-        self._lags = grid.unique if only is None else np.array([only])
-        if only is not None and reverse:
-            self._high = np.minimum(self._lengths, only)
-        elif only is not None:
-            self._low = np.maximum(self._lengths - only, 0)
-        # past its length a sequence's Jacobians are the identity: its last product stands
-        self._targets = np.minimum(self._lags[None, :], self._lengths[:, None])
-        self._state = _Graded.start(R, n, Q)
-        self._last_matrix = np.zeros((R, n, n))
-        shape = (R, len(self._lags), n)
-        self.log_sigma: Float = np.full(shape, np.nan)
-        self.sure = np.zeros(shape[:2], dtype=np.int64)
-        self.bound = np.zeros(shape[:2], dtype=np.int64)
-        self._age = np.zeros(R, dtype=np.int64)
-        for r in range(R):
-            self._record(r)
-
-    def update(self, block: Block, part: slice) -> None:
-        """Absorb a block, stopping at every lag asked for."""
-        whole = block.without_identity()
-        for r in range(part.start, part.stop):
-            low, high = max(self._low[r], block.first), min(self._high[r], block.first + block.n_steps)
-            while low < high:
-                ahead = self._targets[r][self._targets[r] > self._age[r]]
-                step = min(high - low, ahead[0] - self._age[r]) if len(ahead) else 0
-                if step == 0:
-                    break
-                window = (high - step, high) if self.reverse else (low, low + step)
-                self._steps(whole, r - part.start, r, *window)
-                low, high = (low, high - step) if self.reverse else (low + step, high)
-                self._record(r)
-
-    def _steps(self, block: Block, row: int, r: int, low: int, high: int) -> None:
-        from gradprop._kernels import factor
-
-        one = slice(row, row + 1)
-        state = self._state.of(slice(r, r + 1))
-        pending = state[-1]
-        waiting = pending[0] >= 0
-        matrices, index = block.matrices, block.index[one]
-        if self.reverse and waiting:
-            # the matrix that waits belongs to an earlier block: hand it over as an extra one
-            matrices = np.concatenate([matrices, self._last_matrix[r][None]])
-            pending[0] = len(matrices) - 1
-        factor.graded_steps(
-            matrices, index, block.scales[one], block.exponents[one], np.array([low]),
-            np.array([high]), block.first, self.reverse, *state,
-        )  # fmt: skip
-        if self.reverse:
-            self._last_matrix[r] = matrices[pending[0]] if pending[0] >= 0 else 0.0
-        self._age[r] += high - low
-
-    def _record(self, r: int) -> None:
-        at = np.flatnonzero(self._targets[r] == self._age[r])
-        if not len(at):
-            return
-        state = self._state.copy_of(r)
-        if self.reverse and state.pending[0] >= 0:
-            _apply_waiting(state, self._last_matrix[r])
-        rank = int(state.rank[0])
-        self.log_sigma[r, at] = _finished(state, self.log_sigma.shape[-1])
-        self.sure[r, at] = min(int(state.sure[0]), rank) if rank < state.bound[0] else state.sure[0]
-        self.bound[r, at] = state.bound[0]
-
-
-def _apply_waiting(state: _Graded, matrix: Float) -> None:
-    """Apply the last transposed matrix of a backward run."""
-    from gradprop._kernels import factor
-
-    k = int(state.rank[0])
-    if k == 0:
-        return
-    B = matrix.T @ np.ascontiguousarray(state.Q[0, :, :k])
-    state.rank[0], state.sure[0], state.bound[0] = factor.graded_step(
-        B, 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
-        int(state.sure[0]), int(state.bound[0]),
-    )  # fmt: skip
-
-
-def _finished(state: _Graded, n: int) -> Float:
-    """ln sigma, descending, padded with -inf; nan if Jacobi did not converge."""
-    from gradprop._kernels import factor
-
-    out = np.full(n, -np.inf)
-    r = int(state.rank[0])
-    if r == 0:
-        return out
-    mantissa, exponent = state.mantissa[0], state.exponent[0]
-    rows = factor.graded_finish(state.U[0], mantissa, exponent, r)
-    for _ in range(MAX_SWEEPS):
-        if factor.jacobi_sweep(rows, mantissa[:r], exponent[:r]) <= np.sqrt(n) * EPS:
-            out[:r] = np.sort(np.log(mantissa[:r]) + exponent[:r] * LN2)[::-1]
-            return out
-    return np.full(n, np.nan)
-
-
 def _compare(
-    direct: _GradedFold, rotated: _GradedFold, against: Sequence[_GradedFold]
+    direct: GradedFold, rotated: GradedFold, against: Sequence[GradedFold]
 ) -> tuple[Float, Float]:
     """Values and errors from three computations: directly, of P Q0, and of the transpose."""
     other = np.concatenate([fold.log_sigma for fold in against], axis=1)

@@ -14,7 +14,7 @@ import timeit
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 from gradprop import environment
 from gradprop.environment import (
@@ -108,10 +108,28 @@ def test_the_limit_lasts_until_the_last_thread_leaves():
     assert blas_threads() == before
 
 
+def test_the_limit_holds_whoever_set_threads_before():
+    before = blas_threads()
+    controller = ThreadpoolController()
+    limiter = controller.limit(limits=max(before), user_api="blas")
+    seen = []
+
+    def other():
+        with single_threaded_blas():
+            seen.extend(blas_threads())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    limiter.restore_original_limits()
+    assert set(seen) == {1}
+    assert blas_threads() == before
+
+
 def test_scipys_blas_is_limited_even_if_nobody_loaded_it():
     code = (
         "from gradprop.environment import single_threaded_blas\n"
-        "from threadpoolctl import threadpool_info\n"
+        "from threadpoolctl import ThreadpoolController, threadpool_info\n"
         "with single_threaded_blas():\n"
         "    import numba, scipy.linalg\n"
         "    print([i['num_threads'] for i in threadpool_info() if i['user_api'] == 'blas'])\n"

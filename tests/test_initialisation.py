@@ -201,7 +201,7 @@ def test_low_rank(rank):
     sigma = np.linalg.svd(W[:20], compute_uv=False)
     assert (sigma[:, rank - 1] > 1e-3).all()
     assert (sigma[:, rank:] <= tolerance(np.float64, 30, 1) * sigma[:, :1]).all()
-    # the mean square of u_i v_i summed over the rank: variance 4/(n rank) of its logarithm at most
+    # ‖U Vᵀ‖_F² has a relative variance of about 4/(n rank)
     assert abs((W**2).mean() * 30 - 1) <= 5 * np.sqrt(4 / (30 * rank * 400))
     assert initialise("low_rank", 3, rank=3).shape == (3, 3)
 

@@ -42,7 +42,7 @@ SELU = CODES["selu"]
 LINEAR = CODES["linear"]
 HARD_SIGMOID = CODES["hard_sigmoid"]
 
-# Klambauer et al., Self-normalizing neural networks, NeurIPS 2017, equation 14.
+# Klambauer et al., Self-normalizing neural networks, NeurIPS 2017: lambda_01, alpha_01.
 SELU_LAMBDA = 1.0507009873554805
 SELU_LAMBDA_ALPHA = 1.7580993408473768
 # gelu' has its extrema at -sqrt(2) and sqrt(2), where gelu'' = pdf(z) (2 - z**2) vanishes.

@@ -17,10 +17,10 @@ from gradprop._kernels.jit import jit
 
 @jit
 def _finite(v):
+    ok = True
     for i in range(v.size):
-        if not np.isfinite(v[i]):
-            return False
-    return True
+        ok = ok and np.isfinite(v[i])
+    return ok
 
 
 @jit

@@ -20,7 +20,11 @@ def _source_digest() -> str:
 def _cache_folder() -> str | None:
     """First writable of: NUMBA_CACHE_DIR, the package's own folder, the user's cache."""
     user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    bases = [numba.config.CACHE_DIR, HERE / "__pycache__", os.path.join(user_cache, "gradprop")]
+    bases = [
+        getattr(numba.config, "CACHE_DIR", ""),
+        HERE / "__pycache__",
+        os.path.join(user_cache, "gradprop"),
+    ]
     for base in filter(None, bases):
         folder = Path(base) / f"kernels-{_source_digest()}"
         try:

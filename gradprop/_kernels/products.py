@@ -6,8 +6,8 @@ A block of steps comes in one normal form: the Jacobian of replica r at step t i
 
 every row of M with largest magnitude in [1/2, 1) or 0. Running products are kept as mantissas of
 that size beside an int64 power of two. Steps run forwards, or (`transpose`) backwards through the
-block with J^T, which turns the lag of the last step into the first. `age[r]` counts the factors that
-replica r has absorbed; `column[lag]` says where a lag's value is recorded, -1 for nowhere.
+block with J^T, which turns the lag of the last step into the first. `age[r]` counts the factors
+that replica r has absorbed; `column[lag]` says where a lag's value is recorded, -1 for nowhere.
 """
 
 import math
@@ -67,7 +67,21 @@ def renormalise(A):
 
 @jit
 def product_steps(
-    M, index, d, e, a, n_valid, first, transpose, P, exponent, age, column, offset, kept, kept_exponent
+    M,
+    index,
+    d,
+    e,
+    a,
+    n_valid,
+    first,
+    transpose,
+    P,
+    exponent,
+    age,
+    column,
+    offset,
+    kept,
+    kept_exponent,
 ):
     """P <- J P (or J^T P backwards) through a block; keeps P at the lags that `column` names.
 
@@ -145,8 +159,8 @@ def leading_exponent_steps(
 ):
     """One tangent vector, normalised at every step: sums its log growth after `burn_in` steps.
 
-    v (R, n); sums, carry, zero (R, 1); history (R, H, 1) receives the sum at the ages `edges` (R, H),
-    of which met[r] have been passed.
+    v (R, n); sums, carry, zero (R, 1); history (R, H, 1) receives the sum at the ages `edges`
+    (R, H), of which met[r] have been passed.
     """
     R, n = v.shape
     m = index.shape[1]

@@ -96,7 +96,8 @@ class Exponents:
             raise ValueError(f"`k` must be at most n = {chain.n}; got {self._k}.")
         if self._burn_in >= max(chain.n_steps, 1):
             raise ValueError(
-                f"`burn_in` must be less than the chain's {chain.n_steps} steps; got {self._burn_in}."
+                f"`burn_in` must be less than the {chain.n_steps} steps of the chain; "
+                f"got {self._burn_in}."
             )
         steps = np.maximum(chain.lengths.ravel() - self._burn_in, 0)
         edges = self._burn_in + _history_steps(steps)
@@ -238,7 +239,8 @@ def lyapunov_spectrum(
 ) -> LyapunovSpectrum:
     r"""Leading Lyapunov exponents of the chain, in nats per step, with intervals.
 
-    .. math:: \lambda_i = \lim_{T\to\infty} \frac1T \sum_t \ln |R_{t,ii}|,\quad Q_t R_t = J_t Q_{t-1}
+    .. math:: \lambda_i = \lim_{T\to\infty} \frac1T \sum_t \ln |R_{t,ii}|,
+       \quad Q_t R_t = J_t Q_{t-1}
 
     Parameters
     ----------
@@ -284,5 +286,3 @@ def lyapunov_spectrum(
     [-0.693147, -inf]
     """
     return measure(check_chain(chain), Exponents(k, burn_in, confidence, rng))[0]  # type: ignore[no-any-return]
-
-

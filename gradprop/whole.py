@@ -1,26 +1,24 @@
-"""ln |det| of whole chains, the strongest check that exponents and singular values can have."""
+"""Whole chains at once: ln |det|, the strongest check of all else, and the dense form."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradprop.blocks import DiagonalBlock, Float
+from gradprop.blocks import Block, DiagonalBlock, Float, Int
 from gradprop.environment import single_threaded_blas
 from gradprop.results import LN2
 
-if TYPE_CHECKING:
-    from gradprop.chain import JacobianChain
 
-
-def log_abs_det(chain: JacobianChain) -> Float:
-    """Sum of ln |det J_t| over each replica's valid steps, shape (R,)."""
+def log_abs_det(blocks: Iterable[Block | DiagonalBlock], n_valid: Int, n: int) -> Float:
+    """Sum of ln |det J_t| over each replica's valid steps, shape (R,), for n units."""
     terms: list[Float] = []
-    n_valid = chain.lengths.ravel()
     of_matrix = _SharedDeterminants()
-    for block in chain.blocks():
+    for block in blocks:
         live = np.arange(block.first, block.first + block.n_steps) < n_valid[:, None]
         with np.errstate(divide="ignore"):
             if isinstance(block, DiagonalBlock):
@@ -32,10 +30,26 @@ def log_abs_det(chain: JacobianChain) -> Float:
                 per_step = of_matrix(block.matrices)[block.index]
                 per_step = per_step + np.log(np.abs(block.scales)).sum(axis=-1)
         if not isinstance(block, DiagonalBlock):
-            per_step = per_step + chain.n * block.exponents * LN2
+            per_step = per_step + n * block.exponents * LN2
         terms.append(np.where(live, per_step, 0.0))
-    rows = np.concatenate([np.zeros((chain.n_replicas, 1)), *terms], axis=1)
+    rows = np.concatenate([np.zeros((len(n_valid), 1)), *terms], axis=1)
     return np.array([-np.inf if np.isneginf(row).any() else math.fsum(row) for row in rows])
+
+
+def dense_form(
+    blocks: Iterable[Block | DiagonalBlock], n_valid: Int, n_steps: int, n: int
+) -> NDArray[Any]:
+    """All Jacobians, shape (R, T, n, n), real or complex; the identity past each length."""
+    J: NDArray[Any] = np.zeros((len(n_valid), n_steps, n, n))
+    for block in blocks:
+        steps = slice(block.first, block.first + block.n_steps)
+        if isinstance(block, DiagonalBlock):
+            J = J.astype(np.result_type(J, block.factors), copy=False)
+            np.einsum("...ii->...i", J)[:, steps] = block.factors
+        else:
+            J[:, steps] = np.ldexp(block.mantissas(), block.exponents[..., None, None])
+    J[np.arange(n_steps) >= n_valid[:, None]] = np.eye(n)
+    return J
 
 
 class _SharedDeterminants:

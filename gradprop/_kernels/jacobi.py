@@ -1,0 +1,85 @@
+"""Finish of the graded factorisation: graded LQ and one-sided Jacobi in log scale."""
+
+import math
+
+import numpy as np
+
+from gradprop._kernels.factor import EPS, _absorb_row_norms
+from gradprop._kernels.jit import jit
+
+
+@jit
+def graded_finish(U, mantissa, exponent, r):
+    """Two graded LQ steps: P's singular values are those of diag(scales) U, U (r, r), sorted."""
+    rows = U[:r].copy()
+    for _ in range(2):
+        _, R = np.linalg.qr(np.ascontiguousarray(rows.T))
+        rows = _transposed_triangle(R, mantissa, exponent, r)
+        _absorb_row_norms(rows, r, mantissa, exponent)
+        weight = np.empty(r)
+        for i in range(r):
+            weight[i] = -(math.log2(mantissa[i]) + exponent[i])
+        order = np.argsort(weight, kind="mergesort")
+        rows = rows[order]
+        mantissa[:r] = mantissa[:r][order]
+        exponent[:r] = exponent[:r][order]
+    return rows
+
+
+@jit
+def _transposed_triangle(R, mantissa, exponent, r):
+    """Rows R_ji s_i / s_j: diag(s) of them is the transpose of diag(s) R^T."""
+    graded = np.zeros((r, r))
+    for j in range(r):
+        for i in range(j, r):
+            shift = max(min(exponent[i] - exponent[j], 1000), -2200)
+            graded[j, i] = math.ldexp(R[j, i] * (mantissa[i] / mantissa[j]), shift)
+    return graded
+
+
+@jit
+def jacobi_sweep(rows, mantissa, exponent):
+    """One sweep of one-sided Jacobi on rows scaled by mantissa 2**exponent, all in log scale.
+
+    Returns the largest |cosine| between two rows met in the sweep. 3 n^3 flops.
+    Source: Demmel & Veselic, SIAM J. Matrix Anal. Appl. 13 (1992) 1204, Algorithm 4.1, with the
+    ratio of the two scales kept apart so that it may underflow.
+    """
+    r, n = rows.shape
+    worst = 0.0
+    tolerance = math.sqrt(n) * EPS
+    for p in range(r - 1):
+        for q in range(p + 1, r):
+            i, j = p, q
+            gap = exponent[j] - exponent[i]
+            if gap > 0 or (gap == 0 and mantissa[j] > mantissa[i]):
+                i, j = q, p
+                gap = -gap
+            cosine = 0.0
+            for k in range(n):
+                cosine += rows[i, k] * rows[j, k]
+            worst = max(worst, abs(cosine))
+            if abs(cosine) <= tolerance:
+                continue
+            tau = math.ldexp(mantissa[j] / mantissa[i], max(gap, -2200))
+            z = (tau * tau - 1.0) / (2.0 * cosine)
+            sign = 1.0 if z >= 0.0 else -1.0
+            slope = sign / (abs(z) + math.sqrt(tau * tau + z * z))
+            c = 1.0 / math.sqrt(1.0 + (slope * tau) ** 2)
+            back = slope * tau * tau
+            square_i, square_j = 0.0, 0.0
+            for k in range(n):
+                u, v = rows[i, k], rows[j, k]
+                rows[i, k] = c * (u - back * v)
+                rows[j, k] = c * (v + slope * u)
+                square_i += rows[i, k] ** 2
+                square_j += rows[j, k] ** 2
+            norm_i, norm_j = math.sqrt(square_i), math.sqrt(square_j)
+            for k in range(n):
+                rows[i, k] /= norm_i
+                rows[j, k] /= norm_j
+            mantissa[i], shift = math.frexp(mantissa[i] * norm_i)
+            exponent[i] += shift
+            mantissa[j], shift = math.frexp(mantissa[j] * norm_j)
+            exponent[j] += shift
+    return worst

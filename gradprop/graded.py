@@ -1,0 +1,167 @@
+"""Graded factorisation P = Q diag(s) U of a running product, one fold over the chain."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradprop.blocks import Block, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.measure import LagGrid
+from gradprop.results import LN2
+
+EPS = float(np.finfo(np.float64).eps)
+MAX_SWEEPS = 40
+"""Jacobi sweeps before giving up; at most 11 were ever needed (n = 512)."""
+
+
+@dataclasses.dataclass
+class Graded:
+    """P = Q diag(mantissa 2**exponent) U of one product, or of many along the first axis."""
+
+    Q: Float
+    mantissa: Float
+    exponent: Int
+    U: Float
+    rank: Int
+    sure: Int
+    bound: Int
+    pending: Int
+
+    @classmethod
+    def start(cls, R: int, n: int, Q: Float | None) -> Graded:
+        """The identity, written as Q diag(1) Q^T."""
+        basis = np.eye(n) if Q is None else Q
+        full = np.full(R, n, dtype=np.int64)
+        return cls(
+            np.tile(basis, (R, 1, 1)), np.full((R, n), 0.5), np.ones((R, n), dtype=np.int64),
+            np.tile(np.eye(n), (R, 1, 1)), full.copy(), full.copy(), full.copy(), np.full(R, -1),
+        )  # fmt: skip
+
+    def of(self, part: slice) -> tuple[NDArray[Any], ...]:
+        """Views for the kernel."""
+        return tuple(getattr(self, f.name)[part] for f in dataclasses.fields(self))
+
+    def copy_of(self, r: int) -> Graded:
+        """A copy of one replica."""
+        return Graded(*(np.array(x) for x in self.of(slice(r, r + 1))))
+
+
+class GradedFold:
+    """Graded Q D U of the running product (of its transpose, if it runs backwards)."""
+
+    def __init__(
+        self,
+        chain: JacobianChain,
+        grid: LagGrid,
+        reverse: bool,
+        Q: Float | None,
+        only: int | None = None,
+    ) -> None:
+        R, n = chain.n_replicas, chain.n
+        self.grid, self.reverse = grid, reverse
+        self.flops, self.floats = 12.0 * n**3, 2.0 * n + 1.0
+        if chain.recurrence is None or chain.recurrence.leak != 1.0:
+            self.floats += n * n
+        self._lengths = chain.lengths.ravel()
+        self._low, self._high = np.zeros(R, dtype=np.int64), self._lengths.copy()
+        self._lags = grid.unique if only is None else np.array([only])
+        if only is not None and reverse:
+            self._high = np.minimum(self._lengths, only)
+        elif only is not None:
+            self._low = np.maximum(self._lengths - only, 0)
+        # past its length a sequence's Jacobians are the identity: its last product stands
+        self._targets = np.minimum(self._lags[None, :], self._lengths[:, None])
+        self._state = Graded.start(R, n, Q)
+        self._last_matrix = np.zeros((R, n, n))
+        shape = (R, len(self._lags), n)
+        self.log_sigma: Float = np.full(shape, np.nan)
+        self.sure = np.zeros(shape[:2], dtype=np.int64)
+        self.bound = np.zeros(shape[:2], dtype=np.int64)
+        self._age = np.zeros(R, dtype=np.int64)
+        for r in range(R):
+            self._record(r)
+
+    def update(self, block: Block, part: slice) -> None:
+        """Absorb a block, stopping at every lag asked for."""
+        whole = block.without_identity()
+        for r in range(part.start, part.stop):
+            low, high = (
+                max(self._low[r], block.first),
+                min(self._high[r], block.first + block.n_steps),
+            )
+            while low < high:
+                ahead = self._targets[r][self._targets[r] > self._age[r]]
+                step = min(high - low, ahead[0] - self._age[r]) if len(ahead) else 0
+                if step == 0:
+                    break
+                window = (high - step, high) if self.reverse else (low, low + step)
+                self._steps(whole, r - part.start, r, *window)
+                low, high = (low, high - step) if self.reverse else (low + step, high)
+                self._record(r)
+
+    def _steps(self, block: Block, row: int, r: int, low: int, high: int) -> None:
+        from gradprop._kernels import factor
+
+        one = slice(row, row + 1)
+        state = self._state.of(slice(r, r + 1))
+        pending = state[-1]
+        waiting = pending[0] >= 0
+        matrices, index = block.matrices, block.index[one]
+        if self.reverse and waiting:
+            # the matrix that waits belongs to an earlier block: hand it over as an extra one
+            matrices = np.concatenate([matrices, self._last_matrix[r][None]])
+            pending[0] = len(matrices) - 1
+        factor.graded_steps(
+            matrices, index, block.scales[one], block.exponents[one], np.array([low]),
+            np.array([high]), block.first, self.reverse, *state,
+        )  # fmt: skip
+        if self.reverse:
+            self._last_matrix[r] = matrices[pending[0]] if pending[0] >= 0 else 0.0
+        self._age[r] += high - low
+
+    def _record(self, r: int) -> None:
+        at = np.flatnonzero(self._targets[r] == self._age[r])
+        if not len(at):
+            return
+        state = self._state.copy_of(r)
+        if self.reverse and state.pending[0] >= 0:
+            _apply_waiting(state, self._last_matrix[r])
+        rank = int(state.rank[0])
+        self.log_sigma[r, at] = _finished(state, self.log_sigma.shape[-1])
+        self.sure[r, at] = min(int(state.sure[0]), rank) if rank < state.bound[0] else state.sure[0]
+        self.bound[r, at] = state.bound[0]
+
+
+def _apply_waiting(state: Graded, matrix: Float) -> None:
+    """Apply the last transposed matrix of a backward run."""
+    from gradprop._kernels import factor
+
+    k = int(state.rank[0])
+    if k == 0:
+        return
+    B = matrix.T @ np.ascontiguousarray(state.Q[0, :, :k])
+    state.rank[0], state.sure[0], state.bound[0] = factor.graded_step(
+        B, 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
+        int(state.sure[0]), int(state.bound[0]),
+    )  # fmt: skip
+
+
+def _finished(state: Graded, n: int) -> Float:
+    """Ln sigma, descending, padded with -inf; nan if Jacobi did not converge."""
+    from gradprop._kernels import jacobi
+
+    out = np.full(n, -np.inf)
+    r = int(state.rank[0])
+    if r == 0:
+        return out
+    mantissa, exponent = state.mantissa[0], state.exponent[0]
+    rows = jacobi.graded_finish(state.U[0], mantissa, exponent, r)
+    for _ in range(MAX_SWEEPS):
+        if jacobi.jacobi_sweep(rows, mantissa[:r], exponent[:r]) <= np.sqrt(n) * EPS:
+            out[:r] = np.sort(np.log(mantissa[:r]) + exponent[:r] * LN2)[::-1]
+            return out
+    return np.full(n, np.nan)

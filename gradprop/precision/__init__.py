@@ -1,0 +1,1 @@
+"""Float formats, and what plain products do in them."""

@@ -1,0 +1,187 @@
+"""Where a chain's factors come from: arrays, callables, or an orbit run on demand."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradprop import _checks
+from gradprop.blocks import (
+    Block,
+    DiagonalBlock,
+    Float,
+    Int,
+    dense_block,
+    row_scaled_block,
+    scaled_rows,
+)
+from gradprop.orbit import Array, Orbit
+
+KEPT_FLOATS = 2**23
+"""phi' of a whole orbit is kept up to this many floats (64 MiB)."""
+
+CHUNK_FLOATS = 2**20
+"""Floats of one chunk between two checkpoints (8 MiB)."""
+
+
+class Source(abc.ABC):
+    """Random access to factors; replicas are flat, steps count from 0."""
+
+    @abc.abstractmethod
+    def block(self, start: int, stop: int) -> Block | DiagonalBlock:
+        """Factors of steps ``start .. stop - 1`` of every replica."""
+
+    def valid_steps(self) -> tuple[Int, NDArray[np.bool_]] | None:
+        """Valid steps (R,) and overflows (R,), where the source knows better than the chain."""
+        return None
+
+    def moved(self, ulps: int) -> Source:
+        """The same along an orbit whose start lies `ulps` floats away."""
+        raise ValueError("`perturbed` needs a chain made by linearise; this one has no start.")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowScaledSource(Source):
+    """diag(dphi) W held in memory: W (K, n, n), dphi (K', T, n), and who uses which."""
+
+    W: Float
+    which: Int
+    dphi: Float
+    which_dphi: Int
+    leak: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_normal", scaled_rows(self.W))
+
+    def block(self, start: int, stop: int) -> Block:
+        """Factors of steps start .. stop - 1."""
+        matrices, rows = self._normal  # type: ignore[attr-defined]
+        dphi = self.dphi[self.which_dphi, start:stop]
+        return row_scaled_block(matrices, rows, self.which, dphi, self.leak, start)
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseSource(Source):
+    """Jacobians (R, T, n, n) held in memory."""
+
+    J: Float
+
+    def block(self, start: int, stop: int) -> Block:
+        """Factors of steps start .. stop - 1."""
+        return dense_block(self.J[:, start:stop], start)
+
+
+@dataclasses.dataclass(frozen=True)
+class DiagonalSource(Source):
+    """Diagonal factors (R, T, n) held in memory."""
+
+    factors: NDArray[Any]
+
+    def block(self, start: int, stop: int) -> DiagonalBlock:
+        """Factors of steps start .. stop - 1."""
+        return DiagonalBlock(start, self.factors[:, start:stop])
+
+
+@dataclasses.dataclass(frozen=True)
+class CallableSource(Source):
+    """Jacobians known only by their action: jvp(k, V) with V (n, p), k counted from 1."""
+
+    jvp: Callable[[int, Float], Any]
+    vjp: Callable[[int, Float], Any]
+    n: int
+
+    def block(self, start: int, stop: int) -> Block:
+        """Form the factors of steps start .. stop - 1 by acting on the identity."""
+        J = np.empty((1, stop - start, self.n, self.n))
+        for k in range(start, stop):
+            J[0, k - start] = self.act("jvp", k + 1, np.eye(self.n))
+        return dense_block(J, start)
+
+    def check_adjoint(self, k: int) -> None:
+        """Refuse a vjp that is not the transpose of jvp at step k (tolerance for float32 code)."""
+        rng = np.random.default_rng(k)
+        u, v = rng.standard_normal((2, self.n, 1))
+        forward, backward = self.act("jvp", k, v), self.act("vjp", k, u)
+        left, right = float(np.vdot(u, forward)), float(np.vdot(backward, v))
+        size = np.linalg.norm(u) * np.linalg.norm(forward) + np.linalg.norm(
+            backward
+        ) * np.linalg.norm(v)
+        if abs(left - right) > 1e-5 * size:
+            raise ValueError(
+                f"`vjp` must be the adjoint of `jvp`; at step {k} <u, J v> = {left:.6g} but "
+                f"<J^T u, v> = {right:.6g}."
+            )
+
+    def act(self, name: str, k: int, V: Float) -> Float:
+        """Call jvp or vjp and check what comes back."""
+        out = _checks.real_array(f"{name}(k={k}, V)", getattr(self, name)(k, V))
+        if out.shape != V.shape:
+            raise ValueError(
+                f"`{name}(k, V)` must return shape {V.shape}; got {out.shape} at k = {k}."
+            )
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceSource(Source):
+    """Some consecutive steps of another source, counted anew."""
+
+    source: Source
+    offset: int
+
+    def block(self, start: int, stop: int) -> Block | DiagonalBlock:
+        """Factors of steps start .. stop - 1 of the slice."""
+        block = self.source.block(start + self.offset, stop + self.offset)
+        return dataclasses.replace(block, first=start)
+
+
+class OrbitSource(Source):
+    """Factors of a cell along one orbit; random access to any range of steps."""
+
+    def __init__(self, orbit: Orbit) -> None:
+        self.orbit = orbit
+        width = max(orbit.n_replicas * orbit.cell.n, 1)
+        self._chunk = int(np.clip(CHUNK_FLOATS // width, 1, 4096))
+        self._keep = orbit.n_steps * width <= KEPT_FLOATS
+
+    @functools.cached_property
+    def _first_run(self) -> tuple[list[Array], Float | None, Int]:
+        """Checkpointed states, phi' of the whole orbit if it fits, and valid steps."""
+        orbit = self.orbit
+        h, n_valid = orbit.start.copy(), orbit.lengths.copy()
+        checkpoints, kept = [], []
+        for start in range(0, orbit.n_steps, self._chunk):
+            checkpoints.append(h.copy())
+            _, zs = orbit.advance(h, n_valid, start, min(start + self._chunk, orbit.n_steps))
+            if self._keep:
+                kept.append(orbit.derivatives(zs))
+        empty = np.empty((orbit.n_replicas, 0, orbit.cell.n))
+        return checkpoints, np.concatenate([empty, *kept], axis=1) if self._keep else None, n_valid
+
+    def valid_steps(self) -> tuple[Int, NDArray[np.bool_]]:
+        """Steps of each replica before its length or an overflow, and who overflowed."""
+        n_valid = self._first_run[2]
+        return n_valid, np.asarray(n_valid < self.orbit.lengths)
+
+    def moved(self, ulps: int) -> OrbitSource:
+        """The same along an orbit whose start lies `ulps` floats away."""
+        return OrbitSource(self.orbit.moved(ulps))
+
+    def block(self, start: int, stop: int) -> Block:
+        """Factors of steps start .. stop - 1."""
+        checkpoints, kept, n_valid = self._first_run
+        if kept is not None:
+            return self.orbit.block_of(kept[:, start:stop], start)
+        at = start // self._chunk
+        h, parts = checkpoints[at].copy(), []
+        for first in range(at * self._chunk, stop, self._chunk):
+            last = min(first + self._chunk, stop)
+            _, zs = self.orbit.advance(h, n_valid.copy(), first, last)
+            parts.append(zs[:, max(start - first, 0) :])
+        return self.orbit.block_of(self.orbit.derivatives(np.concatenate(parts, axis=1)), start)
