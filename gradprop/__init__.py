@@ -9,8 +9,10 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "activations": ("Activation",),
+    "bounds": ("Bounds", "NormBounds", "norm_bounds"),
     "cells": ("RNN",),
     "chain": ("JacobianChain",),
+    "figures": ("plot",),
     "horizon": ("Horizon", "horizon"),
     "initialisation": ("initialise",),
     "linearise": ("linearise",),
@@ -18,11 +20,17 @@ _MODULES = {
     "measure": ("measure",),
     "norms": ("LogNorms", "Norms", "log_norms"),
     "pooling": ("Pooled", "growth_moments", "pool"),
+    "precision.events": ("Events", "ExactEvents", "PrecisionEvents", "precision_events"),
+    "precision.formats": ("Format",),
     "pullback": ("Pullback", "VectorNorms", "gradient_by_lag", "jvp", "vjp"),
     "results": ("ScaledArray", "Status"),
     "rollout": ("Trajectory", "rollout"),
     "singular": ("SingularValues", "Spectrum", "singular_values"),
     "spectral": ("rescale", "spectral_norm", "spectral_radius"),
+    "theory": ("MeanField", "NewmanExponents", "mean_field", "newman_exponents"),
+    "store": ("Store",),
+    "study": ("Study",),
+    "sweep": ("Sweep",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

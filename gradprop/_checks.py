@@ -96,10 +96,14 @@ def _check_shape(name: str, array: Array, shape: Sequence[int | str | None] | No
             raise ValueError(f"`{name}` must {what}; got shape {array.shape}.")
         if size == 0 and want != "T":
             raise ValueError(f"`{name}` must not be empty; got shape {array.shape}.")
+    if 0 in array.shape[: array.ndim - len(shape)]:
+        raise ValueError(f"`{name}` must not be empty; got shape {array.shape}.")
 
 
 def _check_finite(name: str, array: Array, step_axis: int | None) -> None:
-    finite = np.isfinite(array)
+    with np.errstate(over="ignore"):
+        # the modulus of a complex number can be infinite though its parts are not
+        finite = np.isfinite(np.abs(array))
     if finite.all():
         return
     index = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -75,11 +75,22 @@ class SweepResult:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Table of one row per point: the fields of the grid, the seed, all scalar fields."""
+        """Table of one row per point: the fields of the grid, the seed, all scalar fields.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Without the fields that are arrays at each point; see ``values`` for those.
+        """
         import pandas as pd
 
         return pd.DataFrame(self.scalars())
 
     def scalars(self) -> dict[str, NDArray[Any]]:
-        """The columns of :meth:`to_frame`, each of shape (points,)."""
+        """The columns of :meth:`to_frame`.
+
+        Returns
+        -------
+        dict of str to array, shape (points,)
+        """
         return {**self.points, **{k: v for k, v in self.values.items() if v.ndim == 1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,4 +32,10 @@ def spread(work: Callable[[slice], None], slices: list[slice]) -> None:
                 work(part)
             return
         with ThreadPoolExecutor(min(thread_count(), len(slices))) as pool:
-            list(pool.map(work, slices))
+            list(pool.map(functools.partial(_alone, work), slices))
+
+
+def _alone(work: Callable[[slice], None], part: slice) -> None:
+    """In a thread of the pool: some BLAS builds keep the limit per thread."""
+    with single_threaded_blas():
+        work(part)

@@ -84,20 +84,15 @@ def row_scaled_block(
     R, m, _ = dphi.shape
     scales, exponents = np.frexp(leak * dphi)
     total = exponents + row_exponents[which][:, None, :]
-    lowest = np.iinfo(np.int32).min
-    top = np.where(scales != 0, total, lowest).max(axis=-1)
     keep, keep_exponent = np.frexp(1.0 - leak)
-    if keep != 0:
-        top = np.maximum(top, keep_exponent)
-    top = np.where(top == lowest, 0, top)
-    shift = np.maximum(total - top[..., None], -2200)
+    unit = _common_exponent(total, scales != 0, int(keep_exponent) if keep else None)
     return Block(
         first=first,
         matrices=matrices,
         index=np.ascontiguousarray(np.broadcast_to(which[:, None], (R, m))),
-        scales=np.ldexp(scales, shift),
-        exponents=top.astype(np.int64),
-        identity=np.ldexp(np.full((R, m), keep), np.maximum(keep_exponent - top, -2200)),
+        scales=np.ldexp(scales, total - unit[..., None]),
+        exponents=unit,
+        identity=np.ldexp(np.full((R, m), keep), keep_exponent - unit),
     )
 
 
@@ -106,18 +101,32 @@ def dense_block(J: Float, first: int) -> Block:
     R, m, n, _ = J.shape
     matrices, rows = scaled_rows(J)
     live = np.abs(J).max(axis=-1) > 0
-    lowest = np.iinfo(np.int64).min
-    top = np.where(live, rows, lowest).max(axis=-1)
-    top = np.where(top == lowest, 0, top)
-    scales = np.where(live, np.ldexp(1.0, np.minimum(rows - top[..., None], 0)), 0.0)
+    unit = _common_exponent(rows, live)
     return Block(
         first=first,
         matrices=matrices.reshape(R * m, n, n),
         index=np.arange(R * m, dtype=np.int64).reshape(R, m),
-        scales=scales,
-        exponents=top.astype(np.int64),
+        scales=np.where(live, np.ldexp(1.0, np.where(live, rows - unit[..., None], 0)), 0.0),
+        exponents=unit,
         identity=np.zeros((R, m)),
     )
+
+
+def _common_exponent(rows: NDArray[Any], live: NDArray[np.bool_], other: int | None = None) -> Int:
+    """Power of two to take out of rows of sizes 2**rows, (R, m): the largest, 0 if there is none.
+
+    Where the sizes of rows differ by more than 2**900, the unit lies amid them, so that the
+    smallest are normal numbers too.
+    """
+    rows = rows.astype(np.int64)
+    far = np.iinfo(np.int64).max // 4
+    top = np.where(live, rows, -far).max(axis=-1)
+    low = np.where(live, rows, far).min(axis=-1)
+    if other is not None:
+        top, low = np.maximum(top, other), np.minimum(low, other)
+    top = np.where(top == -far, 0, top)
+    spread = top - np.minimum(low, top)
+    return np.asarray(top - np.where(spread > 900, np.minimum(spread // 2, 1000), 0))
 
 
 @dataclasses.dataclass(frozen=True)

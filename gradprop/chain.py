@@ -18,6 +18,7 @@ from gradprop.sources import (
     RowScaledSource,
     SliceSource,
     Source,
+    flat_replicas,
 )
 from gradprop.whole import dense_form, log_abs_det
 
@@ -82,10 +83,8 @@ class JacobianChain:
         return full if self.valid is None else self.valid, np.zeros(self.n_replicas, dtype=bool)
 
     def __repr__(self) -> str:
-        return (
-            f"JacobianChain({self.structure}, n={self.n}, n_steps={self.n_steps}, "
-            f"batch_shape={self.batch_shape})"
-        )
+        size = f"n={self.n}, n_steps={self.n_steps}, batch_shape={self.batch_shape}"
+        return f"JacobianChain({self.structure}, {size})"
 
     @classmethod
     def row_scaled(cls, W: ArrayLike, dphi: ArrayLike, *, leak: float = 1.0) -> JacobianChain:
@@ -109,8 +108,7 @@ class JacobianChain:
 
         Examples
         --------
-        >>> import gradprop as gp
-        >>> gp.JacobianChain.row_scaled([[0.5]], [[1.0], [1.0]]).to_dense().ravel().tolist()
+        >>> JacobianChain.row_scaled([[0.5]], [[1.0], [1.0]]).to_dense().ravel().tolist()
         [0.5, 0.5]
         """
         weights = _checks.real_array("W", W, shape=("n", "n"))
@@ -120,9 +118,9 @@ class JacobianChain:
         parts = {"weights": weights.shape[:-2], "starts": slopes.shape[:-2]}
         shape = _checks.broadcast_shapes(**parts)
         source = RowScaledSource(
-            weights.reshape(-1, n, n),
+            flat_replicas(weights, 2),
             who_uses(parts["weights"], shape),
-            slopes.reshape(-1, *slopes.shape[-2:]),
+            flat_replicas(slopes, 2),
             who_uses(parts["starts"], shape),
             leak,
         )
@@ -155,8 +153,7 @@ class JacobianChain:
         1.2948043
         """
         factors = _checks.real_array("J", J, shape=("T", "n", "n"), step_axis=-3)
-        shape = factors.shape[:-3]
-        source = DenseSource(factors.reshape(-1, *factors.shape[-3:]))
+        shape, source = factors.shape[:-3], DenseSource(flat_replicas(factors, 3))
         n_steps, n = factors.shape[-3:-1]
         return cls(source, n, n_steps, "dense", shape, axis_roles(shape, {"weights": shape}))
 
@@ -187,7 +184,7 @@ class JacobianChain:
         """
         factors = _checks.real_or_complex_array("a", a, shape=("T", "n"), step_axis=-2)
         shape = factors.shape[:-2]
-        source = DiagonalSource(factors.reshape(-1, *factors.shape[-2:]))
+        source = DiagonalSource(flat_replicas(factors, 2))
         n_steps, n = factors.shape[-2:]
         return cls(source, n, n_steps, "diagonal", shape, axis_roles(shape, {"weights": shape}))
 
@@ -261,7 +258,6 @@ class JacobianChain:
         Returns
         -------
         JacobianChain
-            A view: nothing is computed or copied.
         """
         k = _checks.integer("k", k, minimum=0, maximum=self.n_steps)
         offset = self.n_steps - k

@@ -26,7 +26,13 @@ _NOT_NUMERIC = {
 
 
 def library_version() -> str:
-    """Version of the gradprop that is imported, for example ``"0.1.0"``."""
+    """Version of the gradprop that is imported.
+
+    Returns
+    -------
+    str
+        For example ``"0.1.0"``.
+    """
     from gradprop import __version__
 
     return __version__

@@ -13,7 +13,10 @@ from gradprop._checks import choice
 from gradprop._files import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from gradprop.results import Result
 
 WIDTHS: dict[str, float] = {
     "neurips": 5.5,
@@ -117,3 +120,45 @@ def save(
             target = path.with_name(f"{path.name}.{ending}")
             written.append(write_atomically(target, buffer.getvalue()))
     return written
+
+
+def plot(result: Result, ax: Axes | None = None) -> Axes:
+    r"""Draw a result the way its field reads it.
+
+    Parameters
+    ----------
+    result : Result
+        Of norms, vectors, singular values, exponents, bounds, horizons, a pool or an orbit.
+        Several replicas are drawn as median and 5-95 % band; of spectra the first replica.
+    ax : matplotlib.axes.Axes, optional
+        Default: a new figure of one column's width.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        The result has no drawing; the message lists those that have.
+
+    Notes
+    -----
+    Zeros, infinities and nan are drawn as what they are: "below floor", "above range", gaps.
+    Nothing is shown (``plt.show``) and no global setting is changed.
+
+    Examples
+    --------
+    >>> import gradprop as gp
+    >>> ax = gp.plot(gp.log_norms(gp.JacobianChain.dense([[[0.5]]] * 3)))
+    >>> ax.get_xlabel()
+    'lag $\\ell$ from the start [steps]'
+    """
+    from gradprop._drawing import draw
+
+    if ax is not None:
+        return draw(result, ax)
+    from matplotlib.figure import Figure
+
+    with style():
+        return draw(result, Figure(figsize=(figure_width("icml-1"), 2.4)).subplots())

@@ -67,12 +67,13 @@ class GradedFold:
         if chain.recurrence is None or chain.recurrence.leak != 1.0:
             self.floats += n * n
         self._lengths = chain.lengths.ravel()
-        self._low, self._high = np.zeros(R, dtype=np.int64), self._lengths.copy()
         self._lags = grid.unique if only is None else np.array([only])
-        if only is not None and reverse:
-            self._high = np.minimum(self._lengths, only)
-        elif only is not None:
-            self._low = np.maximum(self._lengths - only, 0)
+        longest = int(self._lags.max())
+        # a lag counts from the start (of each replica) or from its end, whichever way the fold runs
+        self._low, self._high = np.zeros(R, dtype=np.int64), np.minimum(self._lengths, longest)
+        if grid.reverse:
+            self._low, self._high = np.maximum(self._lengths - longest, 0), self._lengths.copy()
+        self.window = (int(self._low.min(initial=chain.n_steps)), int(self._high.max(initial=0)))
         # past its length a sequence's Jacobians are the identity: its last product stands
         self._targets = np.minimum(self._lags[None, :], self._lengths[:, None])
         self._state = Graded.start(R, n, Q)

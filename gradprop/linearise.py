@@ -53,7 +53,7 @@ def linearise(
     >>> import gradprop as gp
     >>> chain = gp.linearise(gp.RNN([[0.5]], W_xh=[[1.0]]), [1.0, 0.0, -1.0])
     >>> gp.log_norms(chain).log_norm.round(6).tolist()  # dh_1/dh_0, dh_2/dh_0, dh_3/dh_0
-    [0.0, -1.560709, -2.395487, -3.694632]
+    [0.0, -1.560709, -2.395488, -3.694632]
     """
     orbit = Orbit(cell, x, h0, n_steps, lengths, rng, dtype)
     recurrence = Recurrence(

@@ -21,16 +21,18 @@ FOLD_FLOATS = 2**23
 """Floats that a fold may use for one block (64 MiB)."""
 
 ANCHORS = ("start", "end")
+EPS = float(np.finfo(np.float64).eps)
 
 
 class Fold(Protocol):
     """State of a running measurement; `update` touches only the replicas it is given.
 
-    ``reverse`` folds see the last block first. ``flops`` and ``floats`` are the work and the memory
-    of one step of one replica.
+    ``reverse`` folds see the last block first. Steps outside ``window`` (from, to) are of no use to
+    it. ``flops`` and ``floats`` are the work and the memory of one step of one replica.
     """
 
     reverse: bool
+    window: tuple[int, int]
     flops: float
     floats: float
 
@@ -105,8 +107,13 @@ def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:
         widest = max((part.stop - part.start for part in parts), default=1)
         size = min(size, max(1, replica_steps // max(widest, 1)))
         size = min(size, max(1, int(FOLD_FLOATS // max(fold.floats * chain.n_replicas, 1.0))))
-    for block in chain.blocks(size, reverse):
+    low, high = min(fold.window[0] for fold in folds), max(fold.window[1] for fold in folds)
+    starts = range(low, high, size)
+    for start in reversed(starts) if reverse else starts:
+        block = chain.source.block(start, min(start + size, high))
         for fold, parts in zip(folds, slices, strict=True):
+            if fold.window[0] >= start + block.n_steps or fold.window[1] <= start:
+                continue
             if isinstance(block, Block):
                 whole = block
 
@@ -137,6 +144,13 @@ class LagGrid:
         self.unique, self._inverse = np.unique(self.lags, return_inverse=True)
         self.column = np.full(chain.n_steps + 1, -1, dtype=np.int64)
         self.column[self.unique] = np.arange(len(self.unique))
+
+    def window(self, chain: JacobianChain) -> tuple[int, int]:
+        """Steps that the largest lag reaches, in any replica."""
+        largest = int(self.unique[-1])
+        if not self.reverse:
+            return 0, largest
+        return max(int(chain.lengths.min(initial=chain.n_steps)) - largest, 0), chain.n_steps
 
     def columns_between(self, low: int, high: int) -> tuple[int, int]:
         """Columns of the lags with low < lag <= high."""
@@ -172,49 +186,45 @@ class LagGrid:
 class DiagonalLogs:
     """Fold of diagonal chains: sums of ln |a| per unit at chosen lags, compensated.
 
-    Exact up to the rounding of each logarithm: |error| <= 2 eps sum |ln a|.
+    Exact up to the rounding of each logarithm: |error| <= 2 eps sum |ln a|, and 2 eps more a step
+    for complex factors, whose modulus rounds too.
     """
 
     def __init__(self, chain: JacobianChain, grid: LagGrid) -> None:
-        self.reverse = grid.reverse
+        self.reverse, self.window = grid.reverse, grid.window(chain)
         self.flops = 20.0 * chain.n
         self.floats = 4.0 * chain.n
         self.grid, self._lengths = grid, chain.lengths.ravel()
-        self.sums: Float = np.zeros((chain.n_replicas, chain.n))
-        self._carry = np.zeros_like(self.sums)
-        self.magnitude: Float = np.zeros_like(self.sums)
+        self._sums: Float = np.zeros((chain.n_replicas, chain.n))
+        self._carry = np.zeros_like(self._sums)
+        self._magnitude: Float = np.zeros_like(self._sums)
         self.logs: Float = np.full((chain.n_replicas, len(grid.unique), chain.n), np.nan)
-        self.total_magnitude: Float = np.zeros_like(self.logs)
+        self._magnitudes: Float = np.zeros_like(self.logs)
         self._age = np.zeros(chain.n_replicas, dtype=np.int64)
-        self._record()
+        if grid.column[0] >= 0:
+            self.logs[:, 0] = 0.0
 
     def update(self, block: DiagonalBlock, part: slice) -> None:
         """Absorb a block of all replicas."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.log(np.abs(block.factors))
-            order = range(block.n_steps)
-            for s in reversed(order) if self.reverse else order:
-                live = block.first + s < self._lengths
-                value = np.where(live[:, None], steps[:, s], 0.0)
-                total = self.sums + value
-                larger = np.abs(self.sums) >= np.abs(value)
-                lost = np.where(larger, (self.sums - total) + value, (value - total) + self.sums)
-                self._carry += np.where(np.isfinite(total), lost, 0.0)
-                self.sums = total
-                self.magnitude += np.abs(np.where(np.isfinite(value), value, 0.0))
-                self._age += live
-                self._record()
+        from gradprop._kernels import products
 
-    def _record(self) -> None:
-        columns = self.grid.column[self._age]
-        rows = np.flatnonzero(columns >= 0)
-        self.logs[rows, columns[rows]] = (self.sums + self._carry)[rows]
-        self.total_magnitude[rows, columns[rows]] = self.magnitude[rows]
+        with np.errstate(divide="ignore"):
+            steps = np.log(np.abs(block.factors))
+        slack = 1.0 if np.iscomplexobj(block.factors) else 0.0
+        products.log_sum_steps(
+            steps, slack, self._lengths, block.first, self.reverse, self._sums, self._carry,
+            self._magnitude, self._age, self.grid.column, self.logs, self._magnitudes,
+        )  # fmt: skip
 
     @property
     def final(self) -> Float:
         """Sums over everything seen."""
-        return np.asarray(self.sums + self._carry)
+        return np.asarray(self._sums + self._carry)
+
+    @property
+    def rounding(self) -> Float:
+        """Bound on the error of `logs`, of the same shape."""
+        return np.asarray(2 * EPS * self._magnitudes)
 
     def log_norms(self, ord: str) -> tuple[Float, Float]:
         """Ln of the 2-norm or Frobenius norm, by column and after everything."""
@@ -222,7 +232,11 @@ class DiagonalLogs:
             return self.logs.max(axis=-1), self.final.max(axis=-1)
         return tuple(0.5 * log_sum_exp(2 * logs, axis=-1) for logs in (self.logs, self.final))  # type: ignore[return-value]
 
-    def errors(self) -> tuple[Float, Float]:
-        """Bound on the rounding of the sums, by column and after everything."""
-        eps = np.finfo(np.float64).eps
-        return 2 * eps * self.total_magnitude.max(axis=-1), 2 * eps * self.magnitude.max(axis=-1)
+    def errors(self, ord: str) -> tuple[Float, Float]:
+        """Bound on the rounding of `log_norms`, by column and after everything."""
+        n, error = self.logs.shape[-1], self.rounding.max(axis=-1)
+        if ord == "fro" and n > 1:
+            # the sum over units: n roundings of its terms, and that of the total
+            size = np.abs(self.log_norms(ord)[0])
+            error = error + EPS * (n + np.where(np.isfinite(size), size, 0.0))
+        return error, error[:, -1]

@@ -80,7 +80,7 @@ class Norms:
         """Norms by lag."""
         fold, grid = folds[0], folds[0].grid
         values, status = grid.settle(chain, *fold.log_norms(self._ord))
-        error, _ = grid.settle(chain, *fold.errors())
+        error, _ = grid.settle(chain, *fold.errors(self._ord))
         shape = (*chain.batch_shape, len(grid.lags))
         doubtful = np.isnan(values) & np.isposinf(error)
         status = status | np.where(np.isneginf(values).any(1), int(Status.ZERO), 0)
@@ -105,6 +105,7 @@ class _ProductFold:
     def __init__(self, chain: JacobianChain, grid: LagGrid, ord: str) -> None:
         R, n, L = chain.n_replicas, chain.n, len(grid.unique)
         self.grid, self.reverse, self._ord = grid, grid.reverse, ord
+        self.window = grid.window(chain)
         self.flops = 4.0 * n**3 + (30.0 * n**3 if ord == "2" else 2.0 * n**3)
         self.floats = 2.0 * n * n * (L / max(chain.n_steps, 1)) + 2.0 * n
         self._n_valid = chain.lengths.ravel()
@@ -149,18 +150,22 @@ class _ProductFold:
         log_norm = log_of_scaled(size, exponent)
         zero, agreed = size == 0, gap == 0
         with np.errstate(divide="ignore", invalid="ignore"):
-            error = SPREAD * gap / column + EPS * (2 * n + 2 * np.abs(log_norm))
-        error = np.where(zero, np.where(agreed, 0.0, np.inf), error)
+            relative = SPREAD * gap / column
+            error = -np.log1p(-np.minimum(relative, 1.0)) + EPS * (2 * n + 2 * np.abs(log_norm))
         # an exact zero is believed only if both halves vanish; otherwise it is cancellation
-        return np.where(zero & ~agreed, np.nan, log_norm), error
+        lost = (relative >= 1) | (zero & ~agreed)
+        error = np.where(lost, np.inf, np.where(zero, 0.0, error))
+        return np.where(lost, np.nan, log_norm), error
 
     def log_norms(self, ord: str) -> tuple[Float, Float]:
         """Values by column and the value after everything."""
         return self._values, self._norms(self._P, self._exponent)[0]
 
-    def errors(self) -> tuple[Float, Float]:
+    def errors(self, ord: str) -> tuple[Float, Float]:
         """Errors by column and after everything."""
-        return self._errors, self._norms(self._P, self._exponent)[1]
+        # one unit has no other rotation than 1: a factor rounds once, by half an eps at most
+        scalar = EPS * self.grid.unique * (self._P.shape[1] == 1)
+        return self._errors + scalar, self._norms(self._P, self._exponent)[1] + scalar[-1]
 
 
 def random_rotation(n: int, k: int | None = None, rng: Any = 0) -> Float:

@@ -17,6 +17,9 @@ from gradprop.environment import single_threaded_blas
 
 Array = NDArray[Any]
 
+CHUNK_FLOATS = 2**20
+"""Floats of the states taken by one call (8 MiB): Ctrl-C lives between calls."""
+
 
 class Orbit:
     """Recipe of an orbit: everything is checked and laid out, nothing is computed yet.
@@ -42,7 +45,7 @@ class Orbit:
         self.dtype = _orbit_dtype(cell, dtype)
         self.x = None if x is None else _check_input(cell, x)
         self.n_steps = _check_n_steps(self.x, n_steps)
-        start = _check_start(cell, h0)
+        start = _check_start(cell, h0, self.dtype)
         self.batch_shape, self.roles = _batch(cell, self.x, start, lengths)
         self.n_replicas = int(np.prod(self.batch_shape, dtype=np.int64))
         if start is None and self.x is None:
@@ -63,8 +66,8 @@ class Orbit:
         cell = self.cell
         for name in ("W_hh", "W_xh", "b"):
             array = getattr(cell, name)
-            if array is not None and np.abs(array).max() > np.finfo(self.dtype).max:
-                raise ValueError(f"`{name}` must lie in the range of {self.dtype}; it overflows.")
+            if array is not None:
+                _check_range(name, array, self.dtype)
         weights = cell.W_hh.astype(self.dtype)
         self.W = np.ascontiguousarray(weights.reshape(-1, cell.n, cell.n))
         self.which = who_uses(weights.shape[:-2], self.batch_shape)
@@ -80,8 +83,17 @@ class Orbit:
         other.start = start
         return other
 
+    @property
+    def chunk(self) -> int:
+        """Steps taken by one call, and between two checkpoints."""
+        return int(np.clip(CHUNK_FLOATS // max(self.n_replicas * self.cell.n, 1), 1, 4096))
+
     def currents(self, start: int, stop: int) -> Array:
-        """W_xh x_t + b of steps start .. stop - 1, shape (R or 1, m, n), by one wide product."""
+        """W_xh x_t + b of steps start .. stop - 1, shape (R or 1, m, n).
+
+        One matrix-vector product a step: a wide product rounds differently for another m, and an
+        orbit taken up from a checkpoint would then be another orbit.
+        """
         cell, m = self.cell, stop - start
         total = np.zeros((m, cell.n), dtype=self.dtype)
         # what overflows here, or stands in padding, is caught or skipped step by step
@@ -89,7 +101,8 @@ class Orbit:
             if self.x is not None:
                 x = self.x[..., start:stop, :].astype(self.dtype)
                 if cell.W_xh is not None:
-                    x = x @ np.swapaxes(cell.W_xh.astype(self.dtype), -1, -2)
+                    W_xh = cell.W_xh.astype(self.dtype)[..., None, :, :]
+                    x = np.matmul(W_xh, x[..., None])[..., 0]
                 total = total + x
             if cell.b is not None:
                 total = total + cell.b.astype(self.dtype)[..., None, :]
@@ -144,7 +157,10 @@ def _kernels_of(activation: Activation) -> tuple[Any, Any]:
 
 
 def _orbit_dtype(cell: RNN, dtype: Any) -> np.dtype[Any]:
-    chosen = cell.dtype if dtype is None else np.dtype(dtype)
+    try:
+        chosen = cell.dtype if dtype is None else np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"`dtype` must be float32 or float64; got {dtype!r}.") from error
     if chosen not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"`dtype` must be float32 or float64; got {chosen}.")
     return chosen
@@ -159,6 +175,8 @@ def _check_input(cell: RNN, x: ArrayLike) -> Array:
         raise ValueError(
             f"`x` must have shape (..., T, {width}) for this cell; got shape {np.shape(x)}."
         )
+    if 0 in array.shape[:-2]:
+        raise ValueError(f"`x` must not be empty; got shape {array.shape}.")
     return array
 
 
@@ -187,10 +205,17 @@ def _check_n_steps(x: Array | None, n_steps: int | None) -> int:
     )
 
 
-def _check_start(cell: RNN, h0: ArrayLike | None) -> Array | None:
+def _check_start(cell: RNN, h0: ArrayLike | None, dtype: np.dtype[Any]) -> Array | None:
     if h0 is None:
         return None
-    return _checks.real_array("h0", h0, shape=(cell.n,), keep_float32=True)
+    start = _checks.real_array("h0", h0, shape=(cell.n,), keep_float32=True)
+    _check_range("h0", start, dtype)
+    return start
+
+
+def _check_range(name: str, array: Array, dtype: np.dtype[Any]) -> None:
+    if np.abs(array).max() > np.finfo(dtype).max:
+        raise ValueError(f"`{name}` must lie in the range of {dtype}; it overflows.")
 
 
 def _batch(

@@ -105,7 +105,7 @@ class _VectorFold:
         self, chain: JacobianChain, name: str, vector: ArrayLike, reverse: bool, lags: Any
     ) -> None:
         self.grid = LagGrid(chain, lags, "end" if reverse else "start")
-        self.reverse = reverse
+        self.reverse, self.window = reverse, self.grid.window(chain)
         self.flops, self.floats = 2.0 * chain.n**2, 2.0 * chain.n
         self._n_valid = chain.lengths.ravel()
         mantissa, self.exponent = _scaled_vector(chain, name, vector)
@@ -129,21 +129,15 @@ class _VectorFold:
         )  # fmt: skip
 
     def _update_diagonal(self, block: DiagonalBlock) -> None:
-        factors = block.factors
-        if np.iscomplexobj(factors) and not np.iscomplexobj(self.vector):
+        from gradprop._kernels import products
+
+        factors = np.ascontiguousarray(block.factors)
+        if np.iscomplexobj(factors):
             self.vector = self.vector.astype(np.complex128)
-        order = range(block.n_steps)
-        for s in reversed(order) if self.reverse else order:
-            live = block.first + s < self._n_valid
-            self.vector = np.where(live[:, None], self.vector * factors[:, s], self.vector)
-            shift = np.frexp(np.abs(self.vector).max(axis=1))[1].astype(np.int64)
-            self.vector = _shifted(self.vector, -shift)
-            self.exponent += shift
-            self._age += live
-            columns = self.grid.column[self._age]
-            rows = np.flatnonzero((columns >= 0) & live)
-            size = np.linalg.norm(self.vector[rows], axis=1)
-            self.log_norm[rows, columns[rows]] = log_of_scaled(size, self.exponent[rows])
+        products.diagonal_vector_steps(
+            factors, self._n_valid, block.first, self.reverse, self.vector, self.exponent,
+            self._age, self.grid.column, self.log_norm,
+        )  # fmt: skip
 
 
 def _shifted(vector: NDArray[Any], shift: Int) -> NDArray[Any]:

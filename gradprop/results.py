@@ -33,6 +33,9 @@ class Status(enum.IntFlag):
     NOT_CONVERGED = 128
     SEVERAL_ATTRACTORS = 256
     NOT_APPLICABLE = 512
+    FLUSHED = 1024
+    UNBOUNDED = 2048
+    MARGINAL = 4096
 
     @property
     def text(self) -> str:
@@ -65,6 +68,17 @@ _TEXTS = {
         "Starts end on different attractors: they are counted, and no interval of a mean is given."
     ),
     Status.NOT_APPLICABLE: "The theory does not apply to this case; its value is nan.",
+    Status.FLUSHED: (
+        "The processor turns subnormal numbers into zeros in this thread (a library switched that "
+        "on): events are those of that mode; run in a fresh process for gradual underflow."
+    ),
+    Status.UNBOUNDED: (
+        "The variance grows without bound: q_star is inf and chi its limit; lower sigma_w for a "
+        "stationary state."
+    ),
+    Status.MARGINAL: (
+        "Every variance is stationary: q_star is nan, for it is that of the start; chi holds for all."
+    ),
 }
 
 

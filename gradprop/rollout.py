@@ -100,8 +100,12 @@ def rollout(
     """
     orbit = Orbit(cell, x, h0, n_steps, lengths, rng, dtype)
     h, n_valid = orbit.start.copy(), orbit.lengths.copy()
-    states, zs = orbit.advance(h, n_valid, 0, orbit.n_steps)
-    states = np.concatenate([orbit.start[:, None], states], axis=1)
+    states = np.empty((orbit.n_replicas, orbit.n_steps + 1, cell.n), dtype=orbit.dtype)
+    zs = np.empty_like(states[:, 1:])
+    states[:, 0] = h
+    for first in range(0, orbit.n_steps, orbit.chunk):
+        last = min(first + orbit.chunk, orbit.n_steps)
+        states[:, first + 1 : last + 1], zs[:, first:last] = orbit.advance(h, n_valid, first, last)
     shape = orbit.batch_shape
     status = np.where(n_valid < orbit.lengths, Status.OVERFLOWED, Status.OK)
     return Trajectory(

@@ -141,7 +141,7 @@ def _sorted_diagonal(fold: DiagonalLogs) -> tuple[Float, Float]:
     order = np.argsort(-fold.logs, axis=-1, kind="stable")
     logs = np.take_along_axis(fold.logs, order, axis=-1)
     # sorting can pair a value with its neighbour's rounding: take the larger bound
-    bound = 2 * EPS * fold.total_magnitude.max(axis=-1, keepdims=True)
+    bound = fold.rounding.max(axis=-1, keepdims=True)
     return logs, np.where(np.isneginf(logs), 0.0, np.broadcast_to(bound, logs.shape))
 
 

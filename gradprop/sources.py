@@ -26,8 +26,11 @@ from gradprop.orbit import Array, Orbit
 KEPT_FLOATS = 2**23
 """phi' of a whole orbit is kept up to this many floats (64 MiB)."""
 
-CHUNK_FLOATS = 2**20
-"""Floats of one chunk between two checkpoints (8 MiB)."""
+
+def flat_replicas(array: NDArray[Any], core: int) -> NDArray[Any]:
+    """Merge all but the last `core` axes, none of which is empty (the core may be)."""
+    leading = array.shape[: array.ndim - core]
+    return array.reshape(int(np.prod(leading, dtype=np.int64)), *array.shape[len(leading) :])
 
 
 class Source(abc.ABC):
@@ -96,6 +99,12 @@ class CallableSource(Source):
     vjp: Callable[[int, Float], Any]
     n: int
 
+    def __post_init__(self) -> None:
+        for name in ("jvp", "vjp"):
+            if not callable(getattr(self, name)):
+                given = type(getattr(self, name)).__name__
+                raise TypeError(f"`{name}` must be callable as {name}(k, V); got {given}.")
+
     def block(self, start: int, stop: int) -> Block:
         """Form the factors of steps start .. stop - 1 by acting on the identity."""
         J = np.empty((1, stop - start, self.n, self.n))
@@ -147,7 +156,7 @@ class OrbitSource(Source):
     def __init__(self, orbit: Orbit) -> None:
         self.orbit = orbit
         width = max(orbit.n_replicas * orbit.cell.n, 1)
-        self._chunk = int(np.clip(CHUNK_FLOATS // width, 1, 4096))
+        self._chunk = orbit.chunk
         self._keep = orbit.n_steps * width <= KEPT_FLOATS
 
     @functools.cached_property

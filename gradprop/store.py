@@ -137,12 +137,32 @@ class Store:
         return self._connection.total_changes - before
 
     def finished(self, sweep: str, settings: str, code: str) -> set[str]:
-        """Keys of the points that were computed with these settings by this code."""
+        """Keys of the points that were computed with these settings by this code.
+
+        Parameters
+        ----------
+        sweep, settings, code : str
+            As in :class:`Record`.
+
+        Returns
+        -------
+        set of str
+        """
         query = f"SELECT key FROM record WHERE {_SAME_RUN} AND failed = 0"
         return {key for (key,) in self._rows(query, sweep, settings, code)}
 
     def failures(self, sweep: str, settings: str, code: str) -> dict[str, str]:
-        """Keys of the points that failed, with the text of their errors."""
+        """Keys of the points that failed, with the text of their errors.
+
+        Parameters
+        ----------
+        sweep, settings, code : str
+            As in :class:`Record`.
+
+        Returns
+        -------
+        dict of str to str
+        """
         query = f"SELECT key, payload FROM record WHERE {_SAME_RUN} AND failed = 1"
         rows = self._rows(query, sweep, settings, code)
         return {key: bytes(text).decode(errors="replace") for key, text in rows}

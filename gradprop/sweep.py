@@ -118,11 +118,27 @@ class Sweep:
         }
 
     def code(self) -> str:
-        """Version of the library and hash of the code that would compute the sweep now."""
+        """Version of the library and hash of the code that would compute the sweep now.
+
+        Returns
+        -------
+        str
+            ``VERSION+SOURCES.MEASURE``; records of another code are computed again.
+        """
         return code_version(self.measure)
 
     def generator(self, point: Mapping[str, Any]) -> np.random.Generator:
-        """The random generator that ``measure`` gets at a point (a dict with its ``seed``)."""
+        """The random generator that ``measure`` gets at a point.
+
+        Parameters
+        ----------
+        point : mapping of str to value
+            At least the ``rng_keys`` fields and ``seed``.
+
+        Returns
+        -------
+        numpy.random.Generator
+        """
         return point_generator(point, self.rng_keys)
 
     def run(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradprop import _execution
+from gradprop import _execution, _run
 from gradprop.study import Study, seed_range
 from gradprop.sweep import Sweep
 
@@ -23,7 +23,7 @@ def shifted(x):
 def measure(point, rng):
     if log := os.environ.get("DEMO_LOG"):
         with open(log, "a") as file:
-            file.write(f"{point['kind']} {point['x']} {point['seed']}\n")
+            file.write(f"{os.getpid()} {point['kind']} {point['x']} {point['seed']}\n")
     time.sleep(point["pause"])
     if point["x"] == float(os.environ.get("DEMO_FAIL", "nan")):
         raise ArithmeticError("this x is unlucky")
@@ -79,6 +79,8 @@ def flags(parser: argparse.ArgumentParser) -> None:
 STUDY = Study("demo", __doc__, sweeps, draw, headline, add_flags=flags)
 
 if __name__ == "__main__":
+    # Records stay valid while other sources of the package change under a running test.
+    _run.source_digest = lambda: "fixed"
     # Small groups, so that a kill after a fraction of a second finds some of them finished.
     _execution.GROUP_SECONDS = 0.05
     _execution._WORTH_A_POOL = 0.1

@@ -234,6 +234,26 @@ def test_executors_and_groups_give_the_same_bytes(monkeypatch, group_seconds):
     assert content(sweep().run(executor=1, progress=False)) == expected
 
 
+def test_a_group_that_takes_too_long_is_cut(monkeypatch):
+    def uneven(point, rng):
+        time.sleep(0.0 if point["x"] < 60 else 0.02)
+        return {"y": point["x"]}
+
+    monkeypatch.setattr(_execution, "GROUP_SECONDS", 0.04)
+    made = Sweep("m", uneven, {"x": range(75)}, seeds=1, rng_keys=())
+    sizes = []
+
+    def accept(group):
+        sizes.append(len(group))
+
+    work = _execution.Work(uneven, {}, ())
+    with ThreadPoolExecutor(1) as thread:
+        _execution.run_in_executor(work, made.points, accept, thread)
+        assert made.run(executor=thread, progress=False)["y"].tolist() == list(range(75))
+    assert sum(sizes) == 75
+    assert max(sizes) > 4 >= sizes[-1]
+
+
 def test_worker_processes_give_the_same_bytes(monkeypatch, tmp_path):
     made = sweep({"rho": [0.5, 1.0]}, 40, measure=slow, rng_keys=[])
     serial = content(made.run(progress=False))

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.jit import jit
-from gradprop._kernels.products import _accumulate, renormalise, times
+from gradprop._kernels.products import _accumulate, times
 
 LN2 = math.log(2.0)
 EPS = 2.0**-52
@@ -25,18 +25,43 @@ def _row_largest(B):
 
 
 @jit
-def _move_dead_columns_last(B, sums, carry, zero, unsure):
-    """Stable: exactly zero columns of B, and what belongs to them, go behind the others."""
+def _lost(pivot, n, row, largest_row):
+    """Whether a pivot was lost in rounding, or reflectors underflow on its row."""
+    return pivot <= 4 * n * EPS * row or row < 2.0**-900 * largest_row
+
+
+@jit
+def _zero_columns(B):
+    """1 where a column of B is exactly zero."""
     n, k = B.shape
-    dead = np.zeros(k, np.int64)
+    dead = np.ones(k, np.int64)
     for j in range(k):
-        dead[j] = 1
         for i in range(n):
             if B[i, j] != 0.0:
                 dead[j] = 0
-                break
+    return dead
+
+
+@jit
+def _dependent_column(upper):
+    """1 at the first pivot that is exactly zero though columns behind it are not."""
+    k = upper.shape[1]
+    dead = np.zeros(k, np.int64)
+    for i in range(k):
+        if upper[i, i] == 0.0:
+            for j in range(i + 1, k):
+                for h in range(i, j + 1):
+                    if upper[h, j] != 0.0:
+                        dead[i] = 1
+                        return dead
+    return dead
+
+
+@jit
+def _move_last(dead, B, sums, carry, zero, unsure, history):
+    """Stable: marked columns of B, and what belongs to them, go behind the others."""
     total = np.sum(dead)
-    if total == 0 or np.sum(dead[k - total :]) == total:
+    if total == 0 or np.sum(dead[dead.size - total :]) == total:
         return
     order = np.argsort(dead, kind="mergesort")
     B[:] = B[:, order]
@@ -44,6 +69,7 @@ def _move_dead_columns_last(B, sums, carry, zero, unsure):
     carry[:] = carry[order]
     zero[:] = zero[order]
     unsure[:] = unsure[order]
+    history[:] = history[:, order]
 
 
 @jit
@@ -82,20 +108,25 @@ def qr_exponent_steps(
             if first + t >= n_valid[r]:
                 continue
             times(M[index[r, t]], d[r, t], a[r, t], np.ascontiguousarray(Q[r]), B)
-            shift = renormalise(B) + e[r, t]
-            _move_dead_columns_last(B, sums[r], carry[r], zero[r], unsure[r])
+            _move_last(_zero_columns(B), B, sums[r], carry[r], zero[r], unsure[r], history[r])
             largest = _row_largest(B)
             order = np.argsort(-largest, kind="mergesort")
             basis, upper = np.linalg.qr(B[order])
+            dead = _dependent_column(upper)
+            while np.sum(dead) > 0:
+                # its arbitrary basis vector must not stand before living columns
+                _move_last(dead, B, sums[r], carry[r], zero[r], unsure[r], history[r])
+                basis, upper = np.linalg.qr(B[order])
+                dead = _dependent_column(upper)
             age[r] += 1
             for i in range(k):
                 pivot = abs(upper[i, i])
                 if pivot == 0.0:
                     zero[r, i] = 1
-                elif pivot <= 4 * n * EPS * largest[order[i]]:
+                elif _lost(pivot, n, largest[order[i]], largest[order[0]]):
                     unsure[r, i] = 1
                 if pivot > 0.0 and age[r] > burn_in:
-                    _accumulate(sums[r], carry[r], i, math.log(pivot) + shift * LN2)
+                    _accumulate(sums[r], carry[r], i, math.log(pivot) + e[r, t] * LN2)
             for i in range(n):
                 Q[r, order[i]] = basis[i]
             if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
@@ -173,17 +204,17 @@ def _sorted_by_scale(B, mantissa, exponent):
     for j in range(cols):
         scale[j] = math.log2(mantissa[j]) + exponent[j]
     row_weight = np.full(rows, -np.inf)
-    column_square = np.zeros(cols)
-    for i in range(rows):
-        for j in range(cols):
+    column_weight = np.full(cols, -np.inf)
+    for j in range(cols):
+        largest, square = 0.0, 0.0
+        for i in range(rows):
+            largest = max(largest, abs(B[i, j]))
+        for i in range(rows):
             if B[i, j] != 0.0:
                 row_weight[i] = max(row_weight[i], math.log2(abs(B[i, j])) + scale[j])
-                column_square[j] += B[i, j] * B[i, j]
-    column_weight = np.empty(cols)
-    for j in range(cols):
-        column_weight[j] = scale[j] + (
-            0.5 * math.log2(column_square[j]) if column_square[j] > 0.0 else -np.inf
-        )
+                square += (B[i, j] / largest) ** 2
+        if largest > 0.0:
+            column_weight[j] = scale[j] + math.log2(largest) + 0.5 * math.log2(square)
     return (
         np.argsort(-row_weight, kind="mergesort"),
         np.argsort(-column_weight, kind="mergesort"),
@@ -203,10 +234,23 @@ def _regraded(R, order, mantissa, exponent, rank):
         for j in range(i, cols):
             shift = exponent[order[j]] - exponent[order[i]]
             ratio = mantissa[order[j]] / mantissa[order[i]]
-            graded[i, j] = math.ldexp(R[i, j] / pivot * ratio, max(min(shift, 1000), -2200))
+            graded[i, j] = math.ldexp(R[i, j] / pivot * ratio, int(max(min(shift, 1000), -2200)))
         new_mantissa[i], extra = math.frexp(pivot * mantissa[order[i]])
         new_exponent[i] = exponent[order[i]] + extra
     return graded, new_mantissa, new_exponent
+
+
+@jit
+def _live(B):
+    """Indices of the rows that are not exactly zero, and the number of such columns."""
+    rows, cols = B.shape
+    row_live, column_live = np.zeros(rows, np.int64), np.zeros(cols, np.int64)
+    for i in range(rows):
+        for j in range(cols):
+            if B[i, j] != 0.0:
+                row_live[i] = 1
+                column_live[j] = 1
+    return np.nonzero(row_live)[0], np.sum(column_live)
 
 
 @jit
@@ -220,30 +264,14 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
     scale before a Householder QR, which then needs no pivoting.
     """
     n = B.shape[0]
-    live = np.empty(n, np.int64)
-    rows = 0
-    for i in range(n):
-        nonzero = False
-        for j in range(r):
-            nonzero = nonzero or B[i, j] != 0.0
-        if nonzero:
-            live[rows] = i
-            rows += 1
-    live_columns = 0
-    for j in range(r):
-        nonzero = False
-        for i in range(n):
-            nonzero = nonzero or B[i, j] != 0.0
-        live_columns += nonzero
+    live, live_columns = _live(B)
+    rows = live.size
     bound = min(bound, rows, live_columns)
     if rows == 0:
         return 0, sure, bound
-    row_order, order, scale = _sorted_by_scale(B[live[:rows]], mantissa[:r], exponent[:r])
-    row_order = live[:rows][row_order]
-    sorted_rows = np.empty((rows, r))
-    for i in range(rows):
-        for j in range(r):
-            sorted_rows[i, j] = B[row_order[i], order[j]]
+    row_order, order, scale = _sorted_by_scale(B[live], mantissa[:r], exponent[:r])
+    row_order = live[row_order]
+    sorted_rows = B[row_order][:, order]
     basis, R = np.linalg.qr(sorted_rows)
     rank = R.shape[0]
     exact_zero = False
@@ -256,7 +284,7 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
         sure = min(sure, rank) if rank < min(rows, live_columns) else sure
     largest = _row_largest(sorted_rows)
     for i in range(rank):
-        if abs(R[i, i]) <= 4 * n * EPS * largest[i]:
+        if _lost(abs(R[i, i]), n, largest[i], largest.max()):
             sure = min(sure, i)
     graded, new_mantissa, new_exponent = _regraded(R, order, mantissa, exponent, rank)
     U[:rank] = np.dot(graded, U[order])
@@ -300,7 +328,6 @@ def graded_steps(
                 for i in range(n):
                     B[i] *= d[r, t, i]
                 pending[r] = index[r, t]
-            shift = renormalise(B) + e[r, t]
             rank[r], sure[r], bound[r] = graded_step(
-                B, shift, Q[r], mantissa[r], exponent[r], U[r], k, sure[r], bound[r]
+                B, e[r, t], Q[r], mantissa[r], exponent[r], U[r], k, sure[r], bound[r]
             )

@@ -32,7 +32,7 @@ def _transposed_triangle(R, mantissa, exponent, r):
     graded = np.zeros((r, r))
     for j in range(r):
         for i in range(j, r):
-            shift = max(min(exponent[i] - exponent[j], 1000), -2200)
+            shift = int(max(min(exponent[i] - exponent[j], 1000), -2200))
             graded[j, i] = math.ldexp(R[j, i] * (mantissa[i] / mantissa[j]), shift)
     return graded
 
@@ -61,7 +61,7 @@ def jacobi_sweep(rows, mantissa, exponent):
             worst = max(worst, abs(cosine))
             if abs(cosine) <= tolerance:
                 continue
-            tau = math.ldexp(mantissa[j] / mantissa[i], max(gap, -2200))
+            tau = math.ldexp(mantissa[j] / mantissa[i], int(max(gap, -2200)))
             z = (tau * tau - 1.0) / (2.0 * cosine)
             sign = 1.0 if z >= 0.0 else -1.0
             slope = sign / (abs(z) + math.sqrt(tau * tau + z * z))

@@ -17,6 +17,8 @@ import numpy as np
 from gradprop._kernels.jit import jit
 
 LN2 = math.log(2.0)
+FAINT = 2.0**-900
+"""Entries of a product are not told apart below this size, relative to the largest."""
 
 
 @jit
@@ -66,6 +68,15 @@ def renormalise(A):
 
 
 @jit
+def keep_from_zero(A):
+    """Raise tiny nonzero entries to FAINT, so that what is lost never looks like an exact zero."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            if A[i, j] != 0.0 and abs(A[i, j]) < FAINT:
+                A[i, j] = math.copysign(FAINT, A[i, j])
+
+
+@jit
 def product_steps(
     M,
     index,
@@ -102,6 +113,7 @@ def product_steps(
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
             exponent[r] += e[r, t] + renormalise(out)
+            keep_from_zero(out)
             P[r] = out
             age[r] += 1
             c = column[age[r]] - offset
@@ -190,3 +202,58 @@ def leading_exponent_steps(
                 history[r, met[r], 0] = sums[r, 0] + carry[r, 0]
                 met[r] += 1
         v[r] = current[:, 0]
+
+
+@jit
+def log_sum_steps(
+    steps, slack, n_valid, first, reverse, sums, carry, magnitude, age, column, logs, magnitudes
+):
+    """Compensated sums of ln |a| per unit of diagonal chains, recorded at the lags of `column`.
+
+    steps (R, m, n); sums, carry, magnitude (R, n); logs, magnitudes (R, L, n). The magnitude grows
+    by |ln a| + slack. An exact zero makes its sum -inf for good and leaves the other two alone.
+    """
+    R, m, n = steps.shape
+    for r in range(R):
+        for s in range(m):
+            t = m - 1 - s if reverse else s
+            if first + t >= n_valid[r]:
+                continue
+            for i in range(n):
+                value = steps[r, t, i]
+                if math.isfinite(value) and math.isfinite(sums[r, i]):
+                    _accumulate(sums[r], carry[r], i, value)
+                    magnitude[r, i] += abs(value) + slack
+                else:
+                    sums[r, i] = -np.inf
+            age[r] += 1
+            c = column[age[r]]
+            if c >= 0:
+                logs[r, c] = sums[r] + carry[r]
+                magnitudes[r, c] = magnitude[r]
+
+
+@jit
+def diagonal_vector_steps(factors, n_valid, first, reverse, v, exponent, age, column, log_norm):
+    """`vector_steps` for diagonal chains: factors (R, m, n) and v (R, n), both real or complex."""
+    R, m, n = factors.shape
+    for r in range(R):
+        for s in range(m):
+            t = m - 1 - s if reverse else s
+            if first + t >= n_valid[r]:
+                continue
+            largest = 0.0
+            for i in range(n):
+                v[r, i] *= factors[r, t, i]
+                largest = max(largest, abs(v[r, i]))
+            e = math.frexp(largest)[1]
+            half = -e // 2
+            near, far = math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+            square = 0.0
+            for i in range(n):
+                v[r, i] = v[r, i] * near * far
+                square += abs(v[r, i]) ** 2
+            exponent[r] += e
+            age[r] += 1
+            if column[age[r]] >= 0:
+                log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2

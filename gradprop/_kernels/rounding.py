@@ -42,27 +42,28 @@ def flushes(tiny):
 
 
 @jit
-def shifted(x, e):
-    """x * 2**e with one rounding (math.ldexp is exact but several times slower)."""
-    return x * math.ldexp(1.0, e) if -1000 < e < 1000 else math.ldexp(x, e)
-
-
-@jit
 def round_step(M, d, e, a, A, outer):
     """A = 2**e (a I + diag(d) M), formed in float64, rounded once to the format; n^2 operations.
 
     Returns whether all its entries are finite there.
     """
     n = A.shape[0]
-    finite = True
+    largest = A.dtype.type(0)
+    usual = -1000 < e < 1000
+    scale = math.ldexp(1.0, int(e) if usual else 0)
     for i in range(n):
         for j in range(n):
-            value = d[i] * M[i, j]
-            if i == j:
-                value += a
-            A[i, j] = settle(A.dtype.type(shifted(value, e)), outer)
-            finite = finite and math.isfinite(A[i, j])
-    return finite
+            A[i, j] = settle(A.dtype.type(d[i] * M[i, j] * scale), outer)
+        if a != 0.0:
+            A[i, i] = settle(A.dtype.type((d[i] * M[i, i] + a) * scale), outer)
+        if not usual:
+            for j in range(n):
+                # the product of a float64 and a power of two beyond its range, rounded once
+                value = d[i] * M[i, j] + (a if i == j else 0.0)
+                A[i, j] = settle(A.dtype.type(math.ldexp(value, int(e))), outer)
+        for j in range(n):
+            largest = max(largest, abs(A[i, j]))
+    return largest < np.inf
 
 
 @jit
@@ -147,7 +148,7 @@ def spectral_norm_below(P, largest, limit, probe):
     in the few steps around the crossing.
     """
     if largest == 0.0:
-        return 0.0 < limit
+        return limit > 0.0
     n, p = P.shape
     A = P.astype(np.float64) / largest
     bound = limit / largest
@@ -201,6 +202,7 @@ def event_steps(
             age[r] += 1
             usual = round_step(M[index[r, t]], d[r, t], e[r, t], a[r, t], A, outer)
             if lost or (usual and largest == 0.0 and finite):
+                note(events[r], ZERO, age[r], not lost)
                 continue
             if transpose:
                 pull_back(A, P[r], out, total, inner, outer)

@@ -30,7 +30,9 @@ class LyapunovSpectrum(Result):
     interval : float array, shape (..., k, 2)
         Student t interval with 9 degrees of freedom at ``confidence``.
     history : float array, shape (..., H, k)
-        Running averages after ``history_steps`` (..., H) steps, sorted as ``exponents``.
+        Running averages, sorted as ``exponents``.
+    history_steps : int array, shape (..., H)
+        Steps averaged in each.
     n_steps : int array, shape (...,)
         Steps averaged.
     status : int array, shape (...,)
@@ -199,6 +201,7 @@ class _ExponentFold:
     ) -> None:
         R, n = chain.n_replicas, chain.n
         width = n if k is None else k
+        self.window = (0, chain.n_steps)
         self.flops = 2.0 * n * n * width + (8.0 * n * width**2 if width > 1 else 0.0)
         self.floats = 2.0 * n
         self._burn_in, self._edges = burn_in, edges

@@ -58,6 +58,12 @@ class Format:
         _checks.choice("rounding", self.rounding, ("nearest",))
 
     @property
+    def name(self) -> str:
+        """Registered name, or the constructor call if it has none."""
+        known = (name for name, fmt in FORMATS.items() if fmt == self)
+        return next(known, repr(self))
+
+    @property
     def max_exponent(self) -> int:
         """Exponent of the largest power of two; that of the smallest normal one is 1 minus it."""
         return int(2 ** (self.exponent_bits - 1) - 1)
@@ -95,7 +101,8 @@ class Format:
     @property
     def log_min_subnormal(self) -> float:
         """Natural log of ``min_subnormal``."""
-        return self.log_min_normal + (self.log_eps if self.subnormals else 0.0)
+        lowest = 1 - self.precision if self.subnormals else 0
+        return (1 - self.max_exponent + lowest) * LN2
 
     @property
     def log_max(self) -> float:

@@ -1,0 +1,49 @@
+"""Static view of the lazy facade, for type checkers and editors (a test keeps it in step)."""
+
+from gradprop.activations import Activation as Activation
+from gradprop.bounds import Bounds as Bounds, NormBounds as NormBounds, norm_bounds as norm_bounds
+from gradprop.cells import RNN as RNN
+from gradprop.chain import JacobianChain as JacobianChain
+from gradprop.figures import plot as plot
+from gradprop.horizon import Horizon as Horizon, horizon as horizon
+from gradprop.initialisation import initialise as initialise
+from gradprop.linearise import linearise as linearise
+from gradprop.lyapunov.spectrum import (
+    Exponents as Exponents,
+    LyapunovSpectrum as LyapunovSpectrum,
+    lyapunov_spectrum as lyapunov_spectrum,
+)
+from gradprop.measure import measure as measure
+from gradprop.norms import LogNorms as LogNorms, Norms as Norms, log_norms as log_norms
+from gradprop.pooling import Pooled as Pooled, growth_moments as growth_moments, pool as pool
+from gradprop.precision.events import (
+    Events as Events,
+    ExactEvents as ExactEvents,
+    PrecisionEvents as PrecisionEvents,
+    precision_events as precision_events,
+)
+from gradprop.precision.formats import Format as Format
+from gradprop.pullback import (
+    Pullback as Pullback,
+    VectorNorms as VectorNorms,
+    gradient_by_lag as gradient_by_lag,
+    jvp as jvp,
+    vjp as vjp,
+)
+from gradprop.results import ScaledArray as ScaledArray, Status as Status
+from gradprop.rollout import Trajectory as Trajectory, rollout as rollout
+from gradprop.singular import (
+    SingularValues as SingularValues,
+    Spectrum as Spectrum,
+    singular_values as singular_values,
+)
+from gradprop.spectral import (
+    rescale as rescale,
+    spectral_norm as spectral_norm,
+    spectral_radius as spectral_radius,
+)
+from gradprop.store import Store as Store
+from gradprop.study import Study as Study
+from gradprop.sweep import Sweep as Sweep
+
+__version__: str

@@ -1,0 +1,352 @@
+"""Events of plain products: where a format loses the Jacobian product, and where it should."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gradprop import _checks
+from gradprop.blocks import DiagonalBlock, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.measure import Fold, check_chain, measure
+from gradprop.norms import Norms
+from gradprop.precision.crossings import ExactNorms, first_lag, limits_of
+from gradprop.precision.formats import Format
+from gradprop.precision.stored import Arithmetic, StoredProduct
+from gradprop.pullback import Pullback
+from gradprop.results import REPLICAS, Result, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Lags(Result):
+    """Fields that are lags: counted from 1, 0 for not within the chain."""
+
+    def event(self, name: str) -> int | None:
+        """Lag of one event of a single network.
+
+        Parameters
+        ----------
+        name : str
+            A field, such as "n_zero".
+
+        Returns
+        -------
+        int or None
+            None: not within the chain.
+
+        Raises
+        ------
+        ValueError
+            An unknown name; a result of several replicas, whose arrays are to be read instead.
+        """
+        _checks.choice("name", name, [field for field in self._axes if field != "status"])
+        if self.roles:
+            raise ValueError(
+                f"`event` is for single networks; this result has {len(self.roles)} replica axes: "
+                f"read the array .{name} (0: not within the chain)."
+            )
+        return int(getattr(self, name)) or None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Long table, one row per replica; lags that are not within the chain are blank."""
+        import pandas as pd
+
+        frame = super().to_frame()
+        for name in self._axes:
+            if name != "status":
+                frame[name] = frame[name].astype("Int64").mask(frame[name] == 0, pd.NA)
+        return frame
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExactEvents(_Lags):
+    """First lags at which the norm of the exact product passes a format's limits; 0 for none.
+
+    Attributes
+    ----------
+    n_eps : int array, shape (...,)
+        ||P|| < eps ||P_0||.
+    n_subnormal : int array, shape (...,)
+        ||P|| below the smallest normal number.
+    n_below_subnormal : int array, shape (...,)
+        ||P|| below the smallest subnormal number.
+    n_zero : int array, shape (...,)
+        ||P|| at most half of that: it rounds to zero.
+    n_overflow : int array, shape (...,)
+        ||P|| above the largest number.
+    """
+
+    _axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "n_eps": (REPLICAS,),
+        "n_subnormal": (REPLICAS,),
+        "n_below_subnormal": (REPLICAS,),
+        "n_zero": (REPLICAS,),
+        "n_overflow": (REPLICAS,),
+    }
+    n_eps: Int
+    n_subnormal: Int
+    n_below_subnormal: Int
+    n_zero: Int
+    n_overflow: Int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrecisionEvents(_Lags):
+    """First lags (from 1; 0 for not within the chain) of events of a plain product in a format.
+
+    Attributes
+    ----------
+    n_eps : int array, shape (...,)
+        The 2-norm of the stored product, in float64, is below eps ||P_0||.
+    n_subnormal_any, n_subnormal_all : int array, shape (...,)
+        Some entry is subnormal; the largest one is.
+    n_zero : int array, shape (...,)
+        All entries are zero.
+    n_overflow, n_nan : int array, shape (...,)
+        Some entry is infinite; some entry is nan.
+    n_stuck : int array, shape (...,)
+        The product keeps every bit, finite and not zero, while the exact norm changes.
+    exact_n_eps, exact_n_subnormal, exact_n_below_subnormal : int array, shape (...,)
+    exact_n_zero, exact_n_overflow : int array, shape (...,)
+        The fields of :attr:`exact`.
+    status : int array, shape (...,)
+    fmt, accumulate : str
+        The format of the product and that of its sums.
+    of : str
+        "matrix" or "vector".
+    flush : bool
+    loss_scale : float
+    """
+
+    _axes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "n_eps": (REPLICAS,),
+        "n_subnormal_any": (REPLICAS,),
+        "n_subnormal_all": (REPLICAS,),
+        "n_zero": (REPLICAS,),
+        "n_overflow": (REPLICAS,),
+        "n_nan": (REPLICAS,),
+        "n_stuck": (REPLICAS,),
+        "exact_n_eps": (REPLICAS,),
+        "exact_n_subnormal": (REPLICAS,),
+        "exact_n_below_subnormal": (REPLICAS,),
+        "exact_n_zero": (REPLICAS,),
+        "exact_n_overflow": (REPLICAS,),
+        "status": (REPLICAS,),
+    }
+    n_eps: Int
+    n_subnormal_any: Int
+    n_subnormal_all: Int
+    n_zero: Int
+    n_overflow: Int
+    n_nan: Int
+    n_stuck: Int
+    exact_n_eps: Int
+    exact_n_subnormal: Int
+    exact_n_below_subnormal: Int
+    exact_n_zero: Int
+    exact_n_overflow: Int
+    status: Int
+    fmt: str
+    accumulate: str
+    of: str
+    flush: bool
+    loss_scale: float
+
+    @property
+    def exact(self) -> ExactEvents:
+        """Lags at which the exact product of the unrounded chain passes the same limits."""
+        lags = {name: getattr(self, f"exact_{name}") for name in ExactEvents._axes}
+        return ExactEvents(roles=self.roles, **lags)
+
+
+class Events:
+    """Quantity: events of plain products (see :func:`precision_events`, whose arguments these are).
+
+    Parameters
+    ----------
+    fmt : str or Format
+    of : {"matrix", "vector"}, default: "matrix"
+    flush : bool, default: False
+    accumulate : str or Format, optional
+    loss_scale : float, default: 1
+    u : array_like, shape (..., n), optional
+    """
+
+    def __init__(
+        self,
+        fmt: str | Format,
+        of: str = "matrix",
+        flush: bool = False,
+        accumulate: str | Format | None = None,
+        loss_scale: float = 1.0,
+        u: ArrayLike | None = None,
+    ) -> None:
+        self._of = str(_checks.choice("of", of, ("matrix", "vector")))
+        self._flush = bool(_checks.choice("flush", flush, (True, False)))
+        self._arithmetic = Arithmetic.checked(fmt, accumulate, self._flush)
+        self._loss_scale = _checks.real("loss_scale", loss_scale, above=0.0)
+        if u is not None and of == "matrix":
+            raise ValueError("`u` must be left out for of='matrix', which starts at the identity.")
+        self._u = u
+
+    def folds(self, chain: JacobianChain) -> Sequence[Fold]:
+        """The product in the format, beside the exact norms."""
+        _refuse_complex(chain)
+        exact = self._exact(chain).folds(chain)
+        stored = StoredProduct(chain, self._arithmetic, self._start(chain), self._of == "vector")
+        if not np.isfinite(stored.P).all():
+            raise ValueError(
+                f"`loss_scale` must leave the start within the range of `fmt`; got "
+                f"{self._loss_scale} for a format that ends at {self._arithmetic.fmt.max:.6g}."
+            )
+        return [stored, *exact]
+
+    def _exact(self, chain: JacobianChain) -> Norms | Pullback:
+        if self._of == "vector":
+            return Pullback(self._cotangent(chain))
+        return Norms(2 if chain.structure == "diagonal" else "fro")
+
+    def _cotangent(self, chain: JacobianChain) -> ArrayLike:
+        return np.full(chain.n, chain.n**-0.5) if self._u is None else self._u
+
+    def _start(self, chain: JacobianChain) -> Float:
+        """P_0 before rounding, (R, n, p)."""
+        R, n = chain.n_replicas, chain.n
+        if self._of == "vector":
+            u = np.asarray(self._cotangent(chain), dtype=np.float64)
+            start = np.broadcast_to(u, (*chain.batch_shape, n)).reshape(R, n, 1)
+        elif chain.structure == "diagonal":
+            start = np.ones((R, n, 1))
+        else:
+            start = np.broadcast_to(np.eye(n), (R, n, n))
+        with np.errstate(over="ignore"):
+            return np.asarray(start * self._loss_scale)
+
+    def result(self, chain: JacobianChain, folds: Sequence[Any]) -> PrecisionEvents:
+        """Events by replica; the exact 2-norm is computed where the Frobenius norm leaves doubt."""
+        from gradprop._kernels import rounding
+
+        stored: StoredProduct = folds[0]
+        norms = self._exact(chain).result(chain, folds[1:])
+        shift = float(np.log(self._loss_scale))
+        exact = ExactNorms.of(chain, norms, shift)
+        stuck = first_lag(stored.same & exact.changes(chain.n))
+        # at lag 0 the norm wanted is that of c I or of a vector: a Frobenius norm has sqrt(n) c
+        log_start = exact.log_norm[:, 0] if self._of == "vector" else np.full(len(stuck), shift)
+        limits = limits_of(self._arithmetic.fmt, log_start)
+        if self._of == "matrix" and chain.structure != "diagonal":
+            exact = exact.refined(chain, limits, shift)
+        crossings, doubtful = exact.crossings(limits)
+        status = norms.status.ravel() | np.where(doubtful, int(Status.NOT_RESOLVED), 0)
+        status |= np.where(stored.flushed & (not self._flush), int(Status.FLUSHED), 0)
+        lags = {
+            "n_eps": stored.events[:, rounding.EPS],
+            "n_subnormal_any": stored.events[:, rounding.SUBNORMAL_ANY],
+            "n_subnormal_all": stored.events[:, rounding.SUBNORMAL_ALL],
+            "n_zero": stored.events[:, rounding.ZERO],
+            "n_overflow": stored.events[:, rounding.OVERFLOW],
+            "n_nan": stored.events[:, rounding.NAN],
+            "n_stuck": stuck,
+            **{f"exact_{name}": lag for name, lag in crossings.items()},
+        }
+        return PrecisionEvents(
+            roles=chain.roles,
+            **{name: value.reshape(chain.batch_shape) for name, value in lags.items()},
+            status=status.reshape(chain.batch_shape),
+            fmt=self._arithmetic.fmt.name,
+            accumulate=self._arithmetic.accumulator.name,
+            of=self._of,
+            flush=self._flush,
+            loss_scale=self._loss_scale,
+        )
+
+
+def _refuse_complex(chain: JacobianChain) -> None:
+    first = next(iter(chain.blocks(1)), None) if chain.structure == "diagonal" else None
+    if isinstance(first, DiagonalBlock) and np.iscomplexobj(first.factors):
+        raise TypeError("`chain` must be real for precision_events; its diagonal is complex.")
+
+
+def precision_events(
+    chain: JacobianChain,
+    fmt: str | Format,
+    *,
+    of: str = "matrix",
+    flush: bool = False,
+    accumulate: str | Format | None = None,
+    loss_scale: float = 1.0,
+    u: ArrayLike | None = None,
+) -> PrecisionEvents:
+    r"""Where a plain product in a float format loses the long product, and where it should.
+
+    Parameters
+    ----------
+    chain : JacobianChain, batch shape (...), n units, T steps
+        Real.
+    fmt : str or Format
+        "float64" or "float32".
+    of : {"matrix", "vector"}, default: "matrix"
+        "matrix": :math:`P_\ell = J_\ell \cdots J_1`, multiplied from the left, lags from the start.
+        "vector": :math:`P_\ell^\top u = J_{T-\ell+1}^\top \cdots J_T^\top u`, pulled back step by
+        step as back-propagation does, lags from the last valid step.
+    flush : bool, default: False
+        Turn every outcome below the smallest normal number (of the format, or of the accumulator
+        while it is summed) into zero, as processors told to do.
+    accumulate : str or Format, optional
+        Format of products and sums, rounded to `fmt` at the end; default: `fmt` itself.
+    loss_scale : float, default: 1
+        Positive factor of the start: of u, or of the identity.
+    u : array_like, shape (..., n), optional
+        Cotangent for of="vector"; default: ones / sqrt(n).
+
+    Returns
+    -------
+    PrecisionEvents
+        Lags ``n_eps``, ``n_subnormal_any``, ... (...,), 0 where an event is not within the chain;
+        ``.event(name)`` of a single network (None then); ``.exact``, the lags at which the norm of
+        the exact product passes the limits of the format; ``status``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An unknown format, of, or accumulator; an accumulator narrower than the format; a complex
+        diagonal; a loss scale that is not positive or overflows at once; u that does not fit.
+
+    Notes
+    -----
+    Jacobians are formed in float64 and rounded once; sums run over the summed index ascending,
+    every product and sum rounded, none fused. BLAS sums in another order, which may move zeros,
+    overflows and nan by a step or two. Diagonal chains are multiplied entry by entry (a dense
+    product would make nan of 0 times inf). Cost 2 n^3 operations a step, 2 n^2 for a vector; while
+    most numbers are subnormal a processor may be 10 to 50 times slower. The exact norms take twice
+    as much again, and a second pass over few lags. ``n_eps`` is decided by singular values of the
+    stored product wherever cheaper bounds leave doubt.
+
+    Exact verdicts that lie within the stated error of the norm are flagged NOT_RESOLVED. If the
+    processor flushes without being asked to, status says FLUSHED.
+
+    References
+    ----------
+    .. [1] N. J. Higham, Accuracy and stability of numerical algorithms, 2nd ed. (2002), sections
+       2.1 and 3.5.
+    .. [2] P. Micikevicius et al., Mixed precision training, ICLR 2018, section 3.2 (loss scale).
+
+    Examples
+    --------
+    >>> import gradprop as gp
+    >>> half = gp.JacobianChain.dense([[[0.5]]] * 200)
+    >>> events = gp.precision_events(half, "float32")
+    >>> [events.event(name) for name in ("n_eps", "n_subnormal_any", "n_zero", "n_nan")]
+    [24, 127, 150, None]
+    >>> gp.precision_events(half, "float32", flush=True).event("n_zero")
+    127
+    """
+    quantity = Events(fmt, of, flush, accumulate, loss_scale, u)
+    return measure(check_chain(chain), quantity)[0]  # type: ignore[no-any-return]
