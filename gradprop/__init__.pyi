@@ -16,13 +16,9 @@ from gradprop.lyapunov.spectrum import (
 from gradprop.measure import measure as measure
 from gradprop.norms import LogNorms as LogNorms, Norms as Norms, log_norms as log_norms
 from gradprop.pooling import Pooled as Pooled, growth_moments as growth_moments, pool as pool
-from gradprop.precision.events import (
-    Events as Events,
-    ExactEvents as ExactEvents,
-    PrecisionEvents as PrecisionEvents,
-    precision_events as precision_events,
-)
+from gradprop.precision.events import Events as Events, precision_events as precision_events
 from gradprop.precision.formats import Format as Format
+from gradprop.precision.lags import ExactEvents as ExactEvents, PrecisionEvents as PrecisionEvents
 from gradprop.pullback import (
     Pullback as Pullback,
     VectorNorms as VectorNorms,
@@ -45,5 +41,11 @@ from gradprop.spectral import (
 from gradprop.store import Store as Store
 from gradprop.study import Study as Study
 from gradprop.sweep import Sweep as Sweep
+from gradprop.theory import (
+    MeanField as MeanField,
+    NewmanExponents as NewmanExponents,
+    mean_field as mean_field,
+    newman_exponents as newman_exponents,
+)
 
 __version__: str

@@ -74,12 +74,19 @@ class Bounds:
     lags : array_like of int, optional
     block : int, default: 20
     gamma : float, optional
+    certificates : bool, default: True
+        Whether to compute the two bounds that need only W and gamma; without, they are inf. Of one
+        W at many scales they are known from one of them: add lag ln scale.
     """
 
     def __init__(
-        self, lags: ArrayLike | None = None, block: int = 20, gamma: float | None = None
+        self,
+        lags: ArrayLike | None = None,
+        block: int = 20,
+        gamma: float | None = None,
+        certificates: bool = True,
     ) -> None:
-        self._lags = lags
+        self._lags, self._certificates = lags, certificates
         self._block = _checks.integer("block", block, minimum=1)
         self._gamma = None if gamma is None else _checks.real("gamma", gamma, at_least=0.0)
 
@@ -99,7 +106,7 @@ class Bounds:
         for name in NAMES:
             values[name], status = grid.settle(chain, fold.values[name], final[name])
         gamma, kind, flag = self._gamma_of(chain.recurrence, fold.slope)
-        if chain.recurrence is None:
+        if chain.recurrence is None or not self._certificates:
             values["spectral_norm"] = values["perron"] = np.full(values["blocked"].shape, np.inf)
         else:
             lags = np.minimum(grid.unique, chain.lengths.reshape(-1, 1))

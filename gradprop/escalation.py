@@ -150,7 +150,9 @@ def _products(steps: Steps, lags: list[int], n: int, bits: int) -> Iterator[tupl
 
 
 def _split(x: Any) -> tuple[float, int]:
-    """Midpoint of a ball as mantissa in [1/2, 1) and exponent; (0, 0) for zero."""
+    """Midpoint of a ball as mantissa in [1/2, 1) and exponent; (0, 0) for zero and for nan."""
+    if not x.is_finite():
+        return 0.0, 0
     mantissa, exponent = x.mid().man_exp()
     mantissa = int(mantissa)
     if mantissa == 0:
@@ -158,21 +160,19 @@ def _split(x: Any) -> tuple[float, int]:
     shift = abs(mantissa).bit_length()
     # round to 64 bits first: an integer of any length converts to float only below 2**1024
     drop = max(shift - 64, 0)
-    value, extra = math.frexp(math.copysign(abs(mantissa) >> drop, mantissa))
+    value, extra = math.frexp((abs(mantissa) >> drop) * (1 if mantissa > 0 else -1))
     return value, int(exponent) + drop + extra
 
 
 def _relative_radius(x: Any) -> float:
     """Radius over the magnitude of the midpoint; inf if the ball holds zero."""
-    if x.contains(0):
+    if not x.is_finite() or x.contains(0):
         return math.inf
     radius, size = _split(x.rad()), _split(x)
     return abs(radius[0] / size[0]) * 2.0 ** min(max(radius[1] - size[1], -1100), 1000)
 
 
-def _spectrum_of(
-    ball: _Ball, n: int, bits: int, rank: int | None
-) -> tuple[Float, Float] | None:
+def _spectrum_of(ball: _Ball, n: int, bits: int, rank: int | None) -> tuple[Float, Float] | None:
     """Values and errors from a pivoted QR in balls, or None if a pivot is not known."""
     known = n if rank is None else rank
     rows, pivots = [], []

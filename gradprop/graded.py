@@ -132,7 +132,9 @@ class GradedFold:
         if self.reverse and state.pending[0] >= 0:
             _apply_waiting(state, self._last_matrix[r])
         rank = int(state.rank[0])
-        self.log_sigma[r, at] = _finished(state, self.log_sigma.shape[-1])
+        self.log_sigma[r, at] = finished(
+            state.U[0], state.mantissa[0], state.exponent[0], rank, self.log_sigma.shape[-1]
+        )
         self.sure[r, at] = min(int(state.sure[0]), rank) if rank < state.bound[0] else state.sure[0]
         self.bound[r, at] = state.bound[0]
 
@@ -151,16 +153,17 @@ def _apply_waiting(state: Graded, matrix: Float) -> None:
     )  # fmt: skip
 
 
-def _finished(state: Graded, n: int) -> Float:
-    """Ln sigma, descending, padded with -inf; nan if Jacobi did not converge."""
+def finished(U: Float, mantissa: Float, exponent: Int, r: int, n: int) -> Float:
+    """Ln sigma of diag(mantissa 2**exponent) U[:r], descending, padded with -inf to n values.
+
+    All nan if Jacobi did not converge. The three arrays are overwritten.
+    """
     from gradprop._kernels import jacobi
 
     out = np.full(n, -np.inf)
-    r = int(state.rank[0])
     if r == 0:
         return out
-    mantissa, exponent = state.mantissa[0], state.exponent[0]
-    rows = jacobi.graded_finish(state.U[0], mantissa, exponent, r)
+    rows = jacobi.graded_finish(U, mantissa, exponent, r)
     for _ in range(MAX_SWEEPS):
         if jacobi.jacobi_sweep(rows, mantissa[:r], exponent[:r]) <= np.sqrt(n) * EPS:
             out[:r] = np.sort(np.log(mantissa[:r]) + exponent[:r] * LN2)[::-1]

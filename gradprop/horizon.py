@@ -44,6 +44,7 @@ class Horizon(Result):
         "status": (REPLICAS,),
         "quantiles": ("quantile",),
     }
+    _table: ClassVar[str] = "first_below"
     last_above: Int
     first_below: Int
     quantiles: Float

@@ -56,6 +56,7 @@ class Pooled(Result):
         "n_attractors": (),
         "status": (),
     }
+    _table: ClassVar[str] = "mean"
     mean: Float
     median: Float
     std: Float

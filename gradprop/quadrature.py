@@ -47,8 +47,8 @@ def gaussian_mean(function: Callable[[Float], Any], q: float) -> float:
 
     References
     ----------
-    .. [1] C. W. Clenshaw, A. R. Curtis, A method for numerical integration on an automatic computer,
-       Numer. Math. 2, 197 (1960), section 2.
+    .. [1] C. W. Clenshaw, A. R. Curtis, A method for numerical integration on an automatic
+       computer, Numer. Math. 2, 197 (1960), section 2.
 
     Examples
     --------

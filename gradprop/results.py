@@ -44,7 +44,7 @@ class Status(enum.IntFlag):
 
 
 _TEXTS = {
-    Status.ZERO: "The product is exactly zero from some lag on: its log is -inf, a true value.",
+    Status.ZERO: "Some value is exactly zero: its log is -inf, a true value.",
     Status.OVERFLOWED: (
         "The orbit left the range of its floats: everything up to n_valid is kept, later lags are "
         "nan; lower the gain, shorten the run or use a wider dtype."
@@ -87,10 +87,13 @@ class Result:
     """Base of all results: arrays are read-only, axes are declared once in ``_axes``.
 
     ``_axes`` maps each array field to its axes, ``"*"`` standing for the replica axes, whose
-    meanings ("weights", "inputs", "starts", or several joined by "+") are in ``roles``.
+    meanings ("weights", "inputs", "starts", or several joined by "+") are in ``roles``. An axis
+    "end" holds the two ends of an interval. ``_table`` names the field whose entries are the rows
+    of the table; default: the one with most axes.
     """
 
     _axes: ClassVar[dict[str, tuple[str, ...]]] = {}
+    _table: ClassVar[str] = ""
     roles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -99,17 +102,24 @@ class Result:
             value.flags.writeable = False
             object.__setattr__(self, name, value)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickled arrays are read-only again."""
+        self.__dict__.update(state)
+        self.__post_init__()
+
     def to_frame(self) -> pd.DataFrame:
-        """Long table: one row per replica and entry of the result's widest field.
+        """Long table: one row per replica and entry of the result's main field.
 
         Returns
         -------
         pandas.DataFrame
-            A column per axis (replica axes named by role) and per field.
+            A column per axis (replica axes named by role) and per field, two for an interval.
+            Fields with other axes are left out.
         """
         import pandas as pd
 
-        axes = max(self._axes.values(), key=lambda a: (len(a), a))
+        widest = max(self._axes, key=lambda name: (len(self._axes[name]), self._axes[name]))
+        axes = self._axes[self._table or widest]
         n_replica_axes = len(self.roles)
         sizes = self._sizes(axes)
         names = [*_unique_names(self.roles), *(a for a in axes if a != REPLICAS)]
@@ -120,10 +130,10 @@ class Result:
                 shape[i] = sizes[i]
                 columns[name] = np.broadcast_to(np.arange(sizes[i]).reshape(shape), sizes)
         for name, own in self._axes.items():
-            if set(own) <= set(axes):
-                columns[name] = np.broadcast_to(
-                    _aligned(np.asarray(getattr(self, name)), own, axes, n_replica_axes), sizes
-                )
+            for column, part in _columns_of(name, np.asarray(getattr(self, name)), own, axes):
+                own_axes = tuple(axis for axis in own if axis in axes)
+                aligned = _aligned(part, own_axes, axes, n_replica_axes)
+                columns[column] = np.broadcast_to(aligned, sizes)
         frame = pd.DataFrame({name: np.ravel(value) for name, value in columns.items()})
         frame.attrs["result"] = type(self).__name__
         return frame
@@ -135,7 +145,8 @@ class Result:
             shape = list(np.shape(getattr(self, name)))
             for axis in own:
                 width = len(self.roles) if axis == REPLICAS else 1
-                known[axis] = tuple(shape[:width])
+                # a field may have length 1 where others have more (one exponent for a vector)
+                known[axis] = max(known.get(axis, ()), tuple(shape[:width]))
                 del shape[:width]
         return tuple(size for axis in axes for size in known[axis])
 
@@ -172,6 +183,16 @@ class Result:
 
 def _unique_names(roles: tuple[str, ...]) -> list[str]:
     return [r if roles.count(r) == 1 else f"{r}_{i}" for i, r in enumerate(roles)]
+
+
+def _columns_of(
+    name: str, value: NDArray[Any], own: tuple[str, ...], axes: tuple[str, ...]
+) -> list[tuple[str, NDArray[Any]]]:
+    """A field's columns: itself if its axes fit, both ends of an interval, or none."""
+    further = [axis for axis in own if axis not in axes]
+    if further == ["end"]:
+        return [(f"{name}_{side}", value[..., j]) for j, side in enumerate(("low", "high"))]
+    return [] if further else [(name, value)]
 
 
 def _aligned(
@@ -216,10 +237,15 @@ class ScaledArray(Result):
     def to_float(self) -> NDArray[Any]:
         """The plain array; entries outside the range of float64 become 0 or inf."""
         exponent = np.clip(self.exponent, -(2**20), 2**20).astype(np.int64)
-        real = np.ldexp(self.mantissa.real, exponent)
+        with np.errstate(over="ignore"):
+            real = np.ldexp(self.mantissa.real, exponent)
+            imag = np.ldexp(self.mantissa.imag, exponent)
         if not np.iscomplexobj(self.mantissa):
             return np.asarray(real)
-        return np.asarray(real + 1j * np.ldexp(self.mantissa.imag, exponent))
+        out = np.empty(real.shape, dtype=np.complex128)
+        # not real + 1j imag, which is nan where only one part is inf
+        out.real, out.imag = real, imag
+        return out
 
     def log_abs(self) -> NDArray[np.float64]:
         """Natural log of each entry's magnitude; -inf where it is exactly 0."""

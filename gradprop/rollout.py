@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop.cells import RNN
 from gradprop.orbit import Array, Orbit
 from gradprop.results import REPLICAS, Result, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class Trajectory(Result):
         "n_valid": (REPLICAS,),
         "status": (REPLICAS,),
     }
+    _table: ClassVar[str] = "state"
     state: Array
     z: Array
     n_valid: NDArray[np.int64]
@@ -44,6 +48,20 @@ class Trajectory(Result):
     def h(self) -> Array:
         """Output part of the state."""
         return self.state
+
+    def to_frame(self) -> pd.DataFrame:
+        """Long table: one row per replica, step 0 .. T and unit; z is nan at step 0.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns named by role, ``step``, ``unit``, ``state``, ``z``, ``n_valid``, ``status``.
+        """
+        frame = super().to_frame()
+        before_the_first = np.full_like(self.state[..., :1, :], np.nan)
+        z = np.concatenate([before_the_first, self.z], axis=-2)
+        frame.insert(list(frame.columns).index("state") + 1, "z", z.ravel())
+        return frame
 
 
 def rollout(

@@ -70,7 +70,7 @@ class Store:
     Examples
     --------
     >>> with Store() as store:
-    ...     store.put([Record("main", "settings", '{"rho":1}', "1.0", b"payload")])
+    ...     stored = store.put([Record("main", "settings", '{"rho":1}', "1.0", b"payload")])
     ...     store.finished("main", "settings", "1.0")
     {'{"rho":1}'}
     """

@@ -159,8 +159,8 @@ def _looseness(axes: Axes, decay: SweepResult, names: list[str]) -> None:
             low, middle, high = np.quantile(points[f"loose_{bound}"], (0.05, 0.5, 0.95))
             axes.errorbar(
                 column + 0.16 * (k - 1.5), middle, [[middle - low], [high - middle]],
-                marker=BOUND_MARKERS[bound], ms=3, ls="", color=BOUND_COLOURS[bound], elinewidth=0.7,
-                label=label if column == 0 else None,
+                marker=BOUND_MARKERS[bound], ms=3, ls="", color=BOUND_COLOURS[bound],
+                elinewidth=0.7, label=label if column == 0 else None,
             )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,54 +15,71 @@ from gradprop.perron import perron_log_norms
 
 INPUT_STD = 0.5
 TOLERANCES = {"horizon_eps": 2.0**-23, "horizon_samples": 1e4**-0.5}
-BOUNDS = ("spectral_norm", "step_norms", "blocked", "perron")
+MOST_NETWORKS = 128
 POPULATION_GAIN = 1.2
 POPULATION_BATCH = 100
 
 Array = NDArray[Any]
 
 
-@functools.lru_cache(maxsize=512)
-def _norms_once(key: tuple[Any, ...], W: _Hashed, n_lags: int) -> tuple[float, Array]:
-    """Ln ||W||_2 and ln || |W|^l ||_2 of a network of radius 1, the same for every rho."""
-    norm = float(np.log(gp.spectral_norm(W.array)))
-    return norm, perron_log_norms(W.array, np.arange(n_lags + 1))
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What every rho of one network shares: weights of radius 1, their bounds, input and start."""
+
+    W: Array
+    log_norm: float
+    perron: Array
+    x: Array
+    h0: Array
 
 
-class _Hashed:
-    """An array that a cache takes as it is: the key beside it tells networks apart."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed)
+_NETWORKS: dict[tuple[Any, ...], Network] = {}
 
 
-def unit_network(point: Mapping[str, Any], rng: np.random.Generator) -> Array:
-    """Weights of spectral radius 1 (before rho): drawn, or those of a trained network."""
+def network(point: Mapping[str, Any], rng: np.random.Generator) -> Network:
+    """The network of a point, drawn once per process: rng depends on its key alone."""
+    key = (point["initialisation"], point["seed"], point["n"], point["n_lags"], point["n_steps"])
+    if key not in _NETWORKS:
+        if len(_NETWORKS) >= MOST_NETWORKS:
+            _NETWORKS.clear()
+        _NETWORKS[key] = _drawn(point, rng)
+    return _NETWORKS[key]
+
+
+def _drawn(point: Mapping[str, Any], rng: np.random.Generator) -> Network:
     name, n = point["initialisation"], int(point["n"])
     if name == "trained":
-        return np.asarray(gp.rescale(point["W_hh"], spectral_radius=1.0))
-    ring: dict[str, Any] = {"inner": 1.0, "rotate": True} if name == "diagonal" else {}
-    return gp.initialise(name, n, rng=rng, spectral_radius=1.0, **ring)
+        W = np.asarray(gp.rescale(point["W_hh"], spectral_radius=1.0))
+    else:
+        ring: dict[str, Any] = {"inner": 1.0, "rotate": True} if name == "diagonal" else {}
+        W = gp.initialise(name, n, rng=rng, spectral_radius=1.0, **ring)
+    x = _text_input.drive(rng, n, point["burn_in"] + point["n_steps"], INPUT_STD) + point["b"]
+    return Network(
+        W,
+        float(np.log(gp.spectral_norm(W))),
+        perron_log_norms(W, np.arange(point["n_lags"] + 1)),
+        x,
+        rng.standard_normal(n),
+    )
 
 
 def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Norms, bounds, leading exponent and horizons of one driven network at one rho."""
     n, n_lags, rho = int(point["n"]), int(point["n_lags"]), float(point["rho"])
-    W = unit_network(point, rng)
-    total = point["burn_in"] + point["n_steps"]
-    x = _text_input.drive(rng, n, total, INPUT_STD) + point["b"]
-    cell = gp.RNN(rho * W)
-    chain = gp.linearise(cell, x, h0=rng.standard_normal(n), dtype=point["dtype"])
+    net = network(point, rng)
+    chain = gp.linearise(gp.RNN(rho * net.W), net.x, h0=net.h0, dtype=point["dtype"])
     lags = np.arange(n_lags + 1)
     norms, bounds = gp.measure(
-        chain.tail(point["n_steps"]), gp.Norms(lags=lags), gp.Bounds(lags=lags)
+        chain.tail(n_lags),
+        gp.Norms(lags=lags),
+        gp.Bounds(lags=lags, certificates=False),
     )
+    curves = {
+        "spectral_norm": lags * (net.log_norm + np.log(rho)),
+        "step_norms": bounds.step_norms,
+        "blocked": bounds.blocked,
+        "perron": net.perron + lags * np.log(rho),
+    }
     warm = point["burn_in"] // 2
     exponents = gp.lyapunov_spectrum(chain.tail(point["n_steps"] + warm), 1, burn_in=warm)
     values: dict[str, Any] = {
@@ -74,8 +91,7 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
         "log_norm_error": float(norms.error.max()),
         "log_norm": norms.log_norm[:: point["every"]],
     }
-    for name in BOUNDS:
-        bound = getattr(bounds, name)
+    for name, bound in curves.items():
         values[f"loose_{name}"] = float((bound[-1] - norms.log_norm[-1]) / n_lags)
         # the rule of all comparisons: absolute nats over 1 + lag
         values[f"margin_{name}"] = float(np.min((bound - norms.log_norm) / (1 + lags)))

@@ -37,7 +37,7 @@ def everything(chain):
     yield chain.log_abs_det()
 
 
-# --- structures -------------------------------------------------------------------------------------
+# --- structures ----------------------------------------------------------------------------------
 
 
 def test_structures_agree_on_the_same_factors():
@@ -136,7 +136,7 @@ def test_lengths_end_the_chain_with_identities():
     assert chain.log_abs_det()[2] == 0.0
 
 
-# --- pieces -----------------------------------------------------------------------------------------
+# --- pieces --------------------------------------------------------------------------------------
 
 
 def test_blocks_cover_the_chain_once_in_any_size():
@@ -180,7 +180,6 @@ def test_a_lazy_orbit_is_the_one_in_memory_bit_by_bit(chunk, monkeypatch):
     for block_floats in (16, 52, 2**22):
         monkeypatch.setattr("gradprop.chain.BLOCK_FLOATS", block_floats)
         assert all(same(a, b) for a, b in zip(everything(lazy), in_memory, strict=True))
-    assert same(gp.rollout(cell, x).h, np.asarray(gp.rollout(cell, x, n_steps=90).h))
 
 
 def test_a_lazy_orbit_keeps_lengths_and_overflows(monkeypatch):
@@ -229,7 +228,7 @@ def test_perturbed_moves_the_start_by_ulps():
         gp.JacobianChain.dense(np.eye(2)[None]).perturbed()
 
 
-# --- laws -------------------------------------------------------------------------------------------
+# --- laws ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", [0, 1, 13, 29, 30])
@@ -292,13 +291,10 @@ def test_log_abs_det_of_a_long_saturated_net_is_exact_to_rounding():
     rng = np.random.default_rng(6)
     W = rng.standard_normal((8, 8))
     cell = gp.RNN(6 * W)
-    chain, run = gp.linearise(cell, rng.standard_normal((400, 8))), None
-    run = gp.rollout(cell, rng.standard_normal((400, 8)) * 0)
-    assert run.n_valid == 400
-    total = chain.log_abs_det()
-    J = chain.to_dense()
+    chain = gp.linearise(cell, rng.standard_normal((400, 8)))
     # the factors' exact determinants, one by one
-    assert total == pytest.approx(exact_log_abs_det(J[:400]), rel=1e-13)
+    exact = exact_log_abs_det(chain.to_dense())
+    assert chain.log_abs_det() == pytest.approx(exact, rel=1e-13)
 
 
 def test_p032_determinants_that_leave_the_float_range():
@@ -325,7 +321,7 @@ def test_no_steps_and_one_unit():
         assert gp.horizon(chain).first_below == 0
 
 
-# --- long chains ------------------------------------------------------------------------------------
+# --- long chains ---------------------------------------------------------------------------------
 
 
 def peak_bytes(work):
@@ -381,13 +377,13 @@ def test_memory_of_a_long_lazy_chain_does_not_grow_with_its_length(monkeypatch):
     assert abs(result.exponents[0]) < 0.1
 
 
-# --- bad input --------------------------------------------------------------------------------------
+# --- bad input -----------------------------------------------------------------------------------
 
 J_NAN = np.tile(np.eye(2), (4, 1, 1))
 J_NAN[2, 0, 1] = np.nan
 MAKE = gp.JacobianChain
 BAD = [
-    (lambda: MAKE.dense(J_NAN), ValueError, r"`J` must be finite; got nan at step 3, index \(2, 0, 1\)"),
+    (lambda: MAKE.dense(J_NAN), ValueError, r"`J` .*finite; got nan at step 3, index \(2, 0, 1\)"),
     (lambda: MAKE.dense(np.ones((3, 2, 1))), ValueError, r"`J` must .*\(3, 2, 1\)"),
     (lambda: MAKE.dense(np.eye(2)), ValueError, r"`J` must have shape \(\.\.\., T, n, n\)"),
     (lambda: MAKE.dense(np.ones((0, 3, 2, 2))), ValueError, r"`J` must not be empty"),
@@ -423,10 +419,9 @@ BAD = [
         lambda: MAKE.from_products(lambda k, V: V, lambda k, V: np.nan * V, 2, 3),
         ValueError, r"`vjp\(k=1, V\)` must be finite",
     ),
-    (lambda: MAKE.dense(J_NAN * 0).tail(5), ValueError, "finite"),
     (lambda: MAKE.dense(np.ones((3, 2, 2))).tail(4), ValueError, r"`k` must be at most 3; got 4"),
     (lambda: MAKE.dense(np.ones((3, 2, 2))).tail(1.0), TypeError, r"`k` must be an integer"),
-    (lambda: next(MAKE.dense(np.ones((3, 2, 2))).blocks(0)), ValueError, r"`size` must be at least 1"),
+    (lambda: next(MAKE.dense(np.ones((3, 2, 2))).blocks(0)), ValueError, r"`size` must be"),
 ]  # fmt: skip
 
 

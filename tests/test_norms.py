@@ -38,7 +38,7 @@ def claimed_or_right(value, error, exact):
     return value == exact or abs(value - exact) <= error or (np.isnan(value) and error == np.inf)
 
 
-# --- stored references ------------------------------------------------------------------------------
+# --- stored references ---------------------------------------------------------------------------
 
 
 def test_oracle_products(oracles, oracle_products):
@@ -99,8 +99,9 @@ def test_p016_norms_that_only_seem_to_leave_the_float_range():
     big = dense([[[1e200, 1e200], [0.0, 0.0]]])
     small = dense(np.full((1, 2, 2), 1e-200))
     half = dense(np.full((1, 3, 3), 100, dtype=np.float16))
-    for chain, value in ((big, math.log(2) / 2 + 200 * math.log(10)),
-                         (small, math.log(2) - 200 * math.log(10)), (half, math.log(300))):  # fmt: skip
+    huge = 200 * math.log(10)
+    expected = [math.log(2) / 2 + huge, math.log(2) - huge, math.log(300)]
+    for chain, value in zip((big, small, half), expected, strict=True):
         for order in (2, "fro"):
             norms = gp.log_norms(chain, ord=order)
             assert norms.log_norm[1] == pytest.approx(value, rel=4 * EPS)
@@ -128,7 +129,7 @@ def test_scaled_rotations_have_norm_rho_to_the_lag(rho):
     np.testing.assert_allclose(frobenius, lags * math.log(rho) + math.log(6) / 2, atol=atol)
 
 
-# --- against exact integers -------------------------------------------------------------------------
+# --- against exact integers ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [2, "fro"])
@@ -170,7 +171,7 @@ def test_cancellation_is_stated_not_hidden():
     assert norms.error[200] < 1e-3 or norms.status & gp.Status.NOT_RESOLVED
 
 
-# --- zeros ------------------------------------------------------------------------------------------
+# --- zeros ---------------------------------------------------------------------------------------
 
 
 def test_exact_zeros_are_minus_infinity():
@@ -218,7 +219,7 @@ def test_rows_that_differ_by_the_whole_float_range():
     assert scaled.log_abs_det() == pytest.approx(-150 * math.log(10), rel=1e-14)
 
 
-# --- arguments --------------------------------------------------------------------------------------
+# --- arguments -----------------------------------------------------------------------------------
 
 
 def test_lags_in_any_order_and_repeated():

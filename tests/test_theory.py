@@ -69,7 +69,9 @@ def test_means_of_every_activation_in_thirty_digits(name):
     kinks = {"hard_tanh": 1.0, "hard_sigmoid": 2.5}
     for q in (0.04, 3.0, 90.0):
         root = mp.sqrt(q)
-        edges = sorted({0.0, *(s * c for s in (1, -1) for c in (kinks.get(name, 1.0), 4.0, 20.0, 36.0))})
+        edges = sorted(
+            {0.0, *(s * c for s in (1, -1) for c in (kinks.get(name, 1.0), 4.0, 20.0, 36.0))}
+        )
         ends = [mp.mpf(edge) / root for edge in edges]
         own = activation(name)
         for function, exact in ((own.evaluate, mp_phi(name)), (own.derivative, mp_dphi(name))):
@@ -204,7 +206,9 @@ def test_onset_and_slow_convergence():
 
 
 def test_rectifiers_are_solved_marginal_or_unbounded():
-    field = gp.mean_field("relu", [1.0, 1.4, math.sqrt(2), math.sqrt(2), 2.0], [0.5, 0.5, 0, 0.5, 0.5])
+    field = gp.mean_field(
+        "relu", [1.0, 1.4, math.sqrt(2), math.sqrt(2), 2.0], [0.5, 0.5, 0, 0.5, 0.5]
+    )
     expected = [0.25 / 0.5, 0.25 / (1 - 0.98), np.nan, np.inf, np.inf]
     np.testing.assert_allclose(field.q_star, expected, rtol=1e-12)
     np.testing.assert_allclose(field.chi, np.array([1, 1.96, 2, 2, 4]) / 2, rtol=8 * EPS)
@@ -317,7 +321,9 @@ def test_newman_against_published_values():
     ]  # fmt: skip
     scaled = [gp.newman_exponents(n, n**-0.5).exponents[0] for n in (2, 4, 8, 64, 256)]
     np.testing.assert_allclose(
-        scaled, [-0.2886078325, -0.1351814227, -0.0650883463, -0.0078531861, -0.0019556681], atol=1e-10
+        scaled,
+        [-0.2886078325, -0.1351814227, -0.0650883463, -0.0078531861, -0.0019556681],
+        atol=1e-10,
     )
     errors = np.sqrt(gp.newman_exponents(4, 1.0).variance_per_step / 4000)
     assert errors.round(5).tolist() == [0.00635, 0.00764, 0.01014, 0.01756]

@@ -73,6 +73,39 @@ def _move_last(dead, B, sums, carry, zero, unsure, history):
 
 
 @jit
+def absorb(B, shift, counted, sums, carry, zero, unsure, history):
+    """B (n, k) <- Q of B = Q R; where `counted`, adds ln |R_ii| + shift ln 2 to the sums (k,).
+
+    Rows are sorted by size first: on graded rows Householder QR is then accurate row by row.
+    zero (k,) marks exact zeros: a direction that is lost moves last, and what belongs to it in
+    sums, history (H, k) ... with it, so that it does not stand before living ones. unsure (k,)
+    marks pivots lost in rounding. Returns R (k, k). 4 n k^2 flops.
+    """
+    n, k = B.shape
+    _move_last(_zero_columns(B), B, sums, carry, zero, unsure, history)
+    largest = _row_largest(B)
+    order = np.argsort(-largest, kind="mergesort")
+    basis, upper = np.linalg.qr(B[order])
+    dead = _dependent_column(upper)
+    while np.sum(dead) > 0:
+        # its arbitrary basis vector must not stand before living columns
+        _move_last(dead, B, sums, carry, zero, unsure, history)
+        basis, upper = np.linalg.qr(B[order])
+        dead = _dependent_column(upper)
+    for i in range(k):
+        pivot = abs(upper[i, i])
+        if pivot == 0.0:
+            zero[i] = 1
+        elif _lost(pivot, n, largest[order[i]], largest[order[0]]):
+            unsure[i] = 1
+        if pivot > 0.0 and counted:
+            _accumulate(sums, carry, i, math.log(pivot) + shift * LN2)
+    for i in range(n):
+        B[order[i]] = basis[i]
+    return upper
+
+
+@jit
 def qr_exponent_steps(
     M,
     index,
@@ -94,11 +127,9 @@ def qr_exponent_steps(
 ):
     """Q R <- J Q at every step; sums ln |R_ii| after `burn_in` steps.
 
-    Q (R, n, k); sums, carry (R, k); zero (R, k) marks exact zeros (a direction that is lost moves
-    last, so that it does not stand before living ones), unsure (R, k) pivots lost in rounding;
-    history (R, H, k) receives the sums at the ages `edges` (R, H), of which met[r] have been
-    passed. Rows are sorted by size before each factorisation: on graded rows Householder QR is
-    then accurate row by row. Cost (2 n^2 k + 4 n k^2) a step and replica.
+    Q (R, n, k); sums, carry, zero, unsure (R, k) as in `absorb`; history (R, H, k) receives the
+    sums at the ages `edges` (R, H), of which met[r] have been passed. Cost (2 n^2 k + 4 n k^2) a
+    step and replica.
     """
     R, n, k = Q.shape
     m = index.shape[1]
@@ -108,27 +139,10 @@ def qr_exponent_steps(
             if first + t >= n_valid[r]:
                 continue
             times(M[index[r, t]], d[r, t], a[r, t], np.ascontiguousarray(Q[r]), B)
-            _move_last(_zero_columns(B), B, sums[r], carry[r], zero[r], unsure[r], history[r])
-            largest = _row_largest(B)
-            order = np.argsort(-largest, kind="mergesort")
-            basis, upper = np.linalg.qr(B[order])
-            dead = _dependent_column(upper)
-            while np.sum(dead) > 0:
-                # its arbitrary basis vector must not stand before living columns
-                _move_last(dead, B, sums[r], carry[r], zero[r], unsure[r], history[r])
-                basis, upper = np.linalg.qr(B[order])
-                dead = _dependent_column(upper)
             age[r] += 1
-            for i in range(k):
-                pivot = abs(upper[i, i])
-                if pivot == 0.0:
-                    zero[r, i] = 1
-                elif _lost(pivot, n, largest[order[i]], largest[order[0]]):
-                    unsure[r, i] = 1
-                if pivot > 0.0 and age[r] > burn_in:
-                    _accumulate(sums[r], carry[r], i, math.log(pivot) + e[r, t] * LN2)
-            for i in range(n):
-                Q[r, order[i]] = basis[i]
+            counted = age[r] > burn_in
+            absorb(B, e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])
+            Q[r] = B
             if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                 history[r, met[r]] = sums[r] + carry[r]
                 met[r] += 1

@@ -9,7 +9,7 @@ Events are first lags, counted from 1, with 0 for never.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ PROBE_STEPS = 4
 class Native(NamedTuple):
     """Arithmetic of the processor's own format; outcomes smaller than `tiny` become zero."""
 
-    tiny: float
+    tiny: Any
 
 
 @jit
@@ -183,9 +183,9 @@ def event_steps(
     """P <- J P (or J^T P backwards, P one column) through a block, in the dtype of P; notes events.
 
     P (R, n, p), probe (R, p) and age (R,) are carried on; `start` is an empty array of the
-    accumulator's dtype, `tiny` the smallest normal number, limit (R,) that of the norm. Events go to
-    events (R, 6), same[r, age] says that P did not change in any bit, flushed[r] that the processor
-    flushes. Cost 2 n^2 p a step and replica; nothing where P is all zero or all nan.
+    accumulator's dtype, `tiny` the smallest normal number, limit (R,) that of the norm. Events go
+    to events (R, 6), same[r, age] says that P did not change in any bit, flushed[r] that the
+    processor flushes. Cost 2 n^2 p a step and replica; nothing where P is all zero or all nan.
     """
     R, n, p = P.shape
     m = index.shape[1]

@@ -49,6 +49,7 @@ class LyapunovSpectrum(Result):
         "n_steps": (REPLICAS,),
         "status": (REPLICAS,),
     }
+    _table: ClassVar[str] = "exponents"
     exponents: Float
     std_error: Float
     interval: Float
@@ -62,13 +63,15 @@ class LyapunovSpectrum(Result):
     @property
     def verdict(self) -> str:
         """One sentence on how far the averages have settled (worst replica)."""
-        half = 0.5 * (self.interval[..., 1] - self.interval[..., 0])
-        if not half.size or not np.isfinite(half).any():
+        with np.errstate(invalid="ignore"):
+            half = 0.5 * (self.interval[..., 1] - self.interval[..., 0])
+        widest = np.where(np.isfinite(half), half, -np.inf).reshape(-1, half.shape[-1]).max(axis=0)
+        known = widest[np.isfinite(widest)]
+        if not known.size:
             return "No interval: too few steps, or exact zeros only."
-        widest = np.nanmax(np.where(np.isfinite(half), half, np.nan).reshape(-1, half.shape[-1]), 0)
-        first = f"The leading exponent is known to ±{widest[0]:.2g} nats per step"
-        if len(widest) > 1:
-            first += f", the least certain of {len(widest)} to ±{np.nanmax(widest):.2g}"
+        first = f"The leading exponent is known to ±{known[0]:.2g} nats per step"
+        if len(known) > 1:
+            first += f", the least certain of {len(known)} to ±{known.max():.2g}"
         warm = "" if self.burn_in else "; no warm-up: a transient of order 1/T is in the averages"
         return f"{first} ({self.confidence:.0%}, time sampling only){warm}."
 
@@ -116,7 +119,7 @@ class Exponents:
         fold = folds[0]
         if chain.structure == "diagonal":
             history, zero, unsure = _diagonal_history(fold, self._burn_in + history_steps[0])
-            history, zero = history[..., : self._k], zero[..., : self._k]
+            history, zero, unsure = (a[..., : self._k] for a in (history, zero, unsure))
         else:
             history, zero, unsure = fold.history, fold.zero > 0, fold.unsure > 0
         mean, error, status = _averages(history, history_steps, steps)
@@ -141,7 +144,8 @@ class Exponents:
     ) -> LyapunovSpectrum:
         order = np.argsort(-np.where(np.isnan(mean), -np.inf, mean), axis=-1, kind="stable")
         mean, error = (np.take_along_axis(a, order, axis=-1) for a in (mean, error))
-        running = history / np.maximum(history_steps, 1)[..., None]
+        counts = np.where(history_steps > 0, history_steps, np.nan)
+        running = history / counts[..., None]
         running = np.take_along_axis(running, order[:, None, :], axis=-1)
         half = student_quantile(self._confidence, N_BATCHES - 1) * error
         finite = np.where(np.isinf(mean), 0.0, half)
@@ -162,19 +166,32 @@ class Exponents:
 
 def _history_steps(steps: Int) -> Int:
     """Steps after which sums are recorded, (R, H): 100 or 10 equal parts, or the end alone."""
-    shortest = int(steps.min(initial=2**62))
-    parts = 100 if shortest >= 100 else N_BATCHES if shortest >= SHORTEST else 1
+    longest = int(steps.max(initial=0))
+    parts = 100 if longest >= 100 else N_BATCHES if longest >= SHORTEST else 1
     return np.asarray(steps[:, None] * np.arange(1, parts + 1) // parts)
+
+
+def _distinct(edges: Int, burn_in: int) -> tuple[Int, Int]:
+    """Edges of each replica met once, in order, then -1; and the slot of each edge asked for.
+
+    Edges coincide in replicas that are much shorter than others; slot 0 is before the first step.
+    """
+    fresh = np.diff(edges, axis=1, prepend=burn_in) > 0
+    order = np.argsort(~fresh, axis=1, kind="stable")
+    distinct = np.where(fresh, edges, -1)
+    return np.take_along_axis(distinct, order, axis=1), np.cumsum(fresh, axis=1)
 
 
 def _averages(history: Float, history_steps: Int, steps: Int) -> tuple[Float, Float, Int]:
     """Means, standard errors (nan if too few steps) and statuses."""
-    status = np.zeros(len(steps), dtype=np.int64)
+    enough = steps >= SHORTEST
     with np.errstate(invalid="ignore", divide="ignore"):
-        if history.shape[1] >= N_BATCHES:
-            return *batch_means(history, history_steps.astype(np.float64)), status
         mean = np.where(steps[:, None] > 0, history[:, -1] / steps[:, None], np.nan)
-    return mean, np.full_like(mean, np.nan), status | int(Status.TOO_SHORT)
+        error = np.full_like(mean, np.nan)
+        if enough.any():
+            counts = history_steps.astype(np.float64)
+            error = np.where(enough[:, None], batch_means(history, counts)[1], np.nan)
+    return mean, error, np.where(enough, 0, int(Status.TOO_SHORT))
 
 
 def _diagonal_history(fold: DiagonalLogs, edges: Int) -> tuple[Float, Any, Any]:
@@ -204,7 +221,8 @@ class _ExponentFold:
         self.window = (0, chain.n_steps)
         self.flops = 2.0 * n * n * width + (8.0 * n * width**2 if width > 1 else 0.0)
         self.floats = 2.0 * n
-        self._burn_in, self._edges = burn_in, edges
+        self._burn_in = burn_in
+        self._edges, self._slot = _distinct(edges, burn_in)
         self._n_valid = chain.lengths.ravel()
         # the full spectrum does not depend on the basis in the long run; k leading ones need a
         # random one, since coordinate axes can miss directions for ever
@@ -214,7 +232,14 @@ class _ExponentFold:
         self.zero = np.zeros((R, width), dtype=np.int64)
         self.unsure = np.zeros((R, width), dtype=np.int64)
         self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
-        self.history = np.full((R, edges.shape[1], width), np.nan)
+        self._recorded = np.full((R, edges.shape[1], width), np.nan)
+
+    @property
+    def history(self) -> Float:
+        """Sums at every edge asked for, (R, H, k); 0 at those before the first step."""
+        before = np.zeros_like(self._recorded[:, :1])
+        known = np.concatenate([before, self._recorded], axis=1)
+        return np.asarray(np.take_along_axis(known, self._slot[..., None], axis=1))
 
     def update(self, block: Block, part: slice) -> None:
         """Absorb a block."""
@@ -225,7 +250,7 @@ class _ExponentFold:
             self._n_valid[part], block.first, self._burn_in,
         )  # fmt: skip
         sums = (self._sums[part], self._carry[part], self.zero[part])
-        after = (self._age[part], self._edges[part], self._met[part], self.history[part])
+        after = (self._age[part], self._edges[part], self._met[part], self._recorded[part])
         if self._Q.shape[2] == 1:
             products.leading_exponent_steps(*before, self._Q[part, :, 0], *sums, *after)
         else:

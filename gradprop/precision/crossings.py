@@ -62,12 +62,12 @@ def first_lag(happened: Mask) -> Int:
     """First column from 1 on that is True, by row; 0 where there is none."""
     later = happened.copy()
     later[:, 0] = False
-    return later.argmax(axis=1).astype(np.int64)
+    return np.asarray(later.argmax(axis=1), dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExactNorms:
-    """ln of the exact norm at every lag 0 .. T, its error, and which lags exist: (R, T + 1) each."""
+    """Log of the exact norm at lags 0 .. T, its error, and which lags exist: (R, T + 1) each."""
 
     log_norm: Float
     error: Float

@@ -15,8 +15,8 @@ class Format:
     r"""A binary floating-point format in the manner of IEEE 754.
 
     Numbers are :math:`\pm m\,2^{e-p+1}` with an integer :math:`m < 2^p` and
-    :math:`e_{\min} \le e \le e_{\max} = 2^{k-1}-1`, :math:`e_{\min} = 1 - e_{\max}`, for a precision
-    of p bits (the leading one counted) and k bits of exponent.
+    :math:`e_{\min} \le e \le e_{\max} = 2^{k-1}-1`, :math:`e_{\min} = 1 - e_{\max}`, for a
+    precision of p bits (the leading one counted) and k bits of exponent.
 
     Parameters
     ----------

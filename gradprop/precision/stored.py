@@ -18,8 +18,8 @@ NATIVE: dict[Format, type[np.floating[Any]]] = {
 }
 
 SLOWDOWN = 60.0
-"""Time of a step over that of its 2 n^3 flops at full speed when every operation meets a subnormal
-number: measured, with room, so that calls stay under half a second even then."""
+"""Allowance for processors that are tens of times slower where most numbers are subnormal (1.1
+times where this was measured), so that calls stay under half a second there, too."""
 
 
 @dataclasses.dataclass(frozen=True)

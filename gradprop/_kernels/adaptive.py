@@ -1,0 +1,197 @@
+"""Lyapunov exponents with few orthonormalisations: several steps at once while that is safe.
+
+A panel B = J ... J Q of `period` steps is orthonormalised by blocks of columns, cheaply, as long as
+it is well conditioned; otherwise the steps are taken back and fewer are tried, down to Householder
+QR at every step (`factor.absorb`), period 0. The Q of the cheap way is orthonormal only to about
+eps spread^2, but B = Q R holds to rounding: what Q lacks at one step is repaid by R at the next,
+and a closing Householder QR settles the last one. The block normal form is that of `products`.
+Panels are kept transposed, (k, n), so that columns lie together.
+"""
+
+import math
+
+import numpy as np
+
+from gradprop._kernels.factor import absorb
+from gradprop._kernels.jit import jit
+from gradprop._kernels.products import _accumulate
+
+LN2 = math.log(2.0)
+WIDTH = 32
+"""Columns orthonormalised at once; found by experiment at n = 16 ... 256."""
+
+TARGET = math.log(1e4)
+"""Log of the spread that periods aim at, and LIMIT, beyond which steps are taken back."""
+LIMIT = math.log(1e5)
+
+
+@jit
+def push(M, d, a, B, out):
+    """out = (J B^T)^T for J = a I + diag(d) M and a transposed panel B (k, n). 2 n^2 k flops."""
+    np.dot(B, M.T, out)
+    k, n = B.shape
+    for j in range(k):
+        for i in range(n):
+            out[j, i] = d[i] * out[j, i] + a * B[j, i]
+
+
+@jit
+def _eliminate(own, gram, pivots):
+    """Orthonormalise the rows of `own` by the Cholesky factor of their Gram matrix, which is lost.
+
+    Returns False where a pivot is not positive (or nan).
+    """
+    w, n = own.shape
+    for i in range(w):
+        if not gram[i, i] > 0.0:
+            return False
+        pivot = math.sqrt(gram[i, i])
+        pivots[i] = pivot
+        for h in range(n):
+            own[i, h] /= pivot
+        for j in range(i + 1, w):
+            c = gram[i, j] / pivot
+            for h in range(j, w):
+                gram[j, h] -= c * (gram[i, h] / pivot)
+            for h in range(n):
+                own[j, h] -= c * own[i, h]
+    return True
+
+
+@jit
+def orthonormalise(B, pivots):
+    """B (k, n) <- Q^T of B^T = Q R; pivots (k,) <- R_ii. Block Gram-Schmidt, 2 n k^2 flops.
+
+    Returns ln of the spread, the longest column over the smallest pivot; inf where it fails. Source
+    of the blocks: Stathopoulos, Wu, SIAM J. Sci. Comput. 23 (2002) 2165, section 2.
+    """
+    k = B.shape[0]
+    longest = 0.0
+    for j in range(0, k, WIDTH):
+        stop = min(j + WIDTH, k)
+        own = B[j:stop]
+        squares = np.zeros(stop - j)
+        if j > 0:
+            inside = np.dot(B[:j], own.T)
+            own -= np.dot(inside.T, B[:j])
+            for h in range(j):
+                for i in range(stop - j):
+                    squares[i] += inside[h, i] * inside[h, i]
+        gram = np.dot(own, own.T)
+        for i in range(stop - j):
+            longest = max(longest, squares[i] + gram[i, i])
+        if not (longest < 2.0**900 and _eliminate(own, gram, pivots[j:stop])):
+            return np.inf
+    smallest = pivots.min()
+    return 0.5 * math.log(longest) - math.log(smallest) if smallest > 2.0**-400 else np.inf
+
+
+@jit
+def _close(B, counted, sums, carry, zero, unsure, history):
+    """Exactly orthonormal basis of a transposed panel, by `factor.absorb`; returns R."""
+    panel = np.ascontiguousarray(B.T)
+    upper = absorb(panel, 0, counted, sums, carry, zero, unsure, history)
+    B[:] = panel.T
+    return upper
+
+
+@jit
+def _spread(upper):
+    """Ln of the longest column over the smallest pivot; inf where one is zero."""
+    k = upper.shape[0]
+    longest, smallest = 0.0, np.inf
+    for j in range(k):
+        square = 0.0
+        for i in range(j + 1):
+            square += upper[i, j] * upper[i, j]
+        longest = max(longest, square)
+        smallest = min(smallest, abs(upper[j, j]))
+    return 0.5 * math.log(longest) - math.log(smallest) if smallest > 0.0 else np.inf
+
+
+@jit
+def _record(B, exponent, sums, carry, row):
+    """row <- the sums once the panel B, times 2**exponent, will have been orthonormalised."""
+    largest = np.abs(B).max()
+    if largest < 2.0**900:
+        _, upper = np.linalg.qr(np.ascontiguousarray(B.T))
+        for i in range(row.size):
+            row[i] = sums[i] + carry[i] + math.log(abs(upper[i, i])) + exponent * LN2
+
+
+@jit
+def _several_steps(
+    M, index, d, e, a, t, p, burn_in, B, work, pivots, sums, carry, age, edges, met, history
+):
+    """Take the steps t .. t + p - 1 with B, which becomes Q; returns ln of the spread and `met`.
+
+    Only where that spread is within LIMIT is anything added to the sums.
+    """
+    exponent = 0
+    for s in range(t, t + p):
+        push(M[index[s]], d[s], a[s], B, work)
+        B[:] = work
+        exponent += e[s]
+        age += 1
+        if met < edges.size and age == edges[met]:
+            _record(B, exponent, sums, carry, history[met])
+            met += 1
+    spread = orthonormalise(B, pivots)
+    if spread <= LIMIT and age > burn_in:
+        for i in range(pivots.size):
+            _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
+    return spread, met
+
+
+@jit
+def _one_step(M, d, e, a, counted, Q, work, sums, carry, zero, unsure, history):
+    """Householder QR after one step; returns the period that looks safe from here, 0 or 1."""
+    push(M, d, a, Q, work)
+    panel = np.ascontiguousarray(work.T)
+    upper = absorb(panel, e, counted, sums, carry, zero, unsure, history)
+    Q[:] = panel.T
+    # a lost direction has no columns to lose against: no panel with it is well conditioned
+    return 1 if _spread(upper) <= TARGET and zero.max() == 0 and unsure.max() == 0 else 0
+
+
+@jit
+def exponent_steps(
+    M, index, d, e, a, n_valid, first, burn_in, longest,
+    Q, sums, carry, zero, unsure, period, age, edges, met, history,
+):  # fmt: skip
+    """As `factor.qr_exponent_steps`, with Q (R, k, n) transposed and orthonormalised adaptively.
+
+    period (R,): steps that the next panel of each replica takes, at most `longest`; 0 is Householder
+    QR at every step. A panel that does not fit into the block waits: the caller presents the steps
+    from age[r] on again, with those that follow. Nothing depends on how steps are cut into blocks.
+    """
+    R, k, n = Q.shape
+    B, work, pivots = np.empty((k, n)), np.empty((k, n)), np.empty(k)
+    for r in range(R):
+        while age[r] < n_valid[r]:
+            t, stop = age[r] - first, burn_in if age[r] < burn_in else n_valid[r]
+            p = min(max(period[r], 1), stop - age[r])
+            if t + p > index.shape[1]:
+                break
+            if period[r] == 0:
+                age[r] += 1
+                period[r] = _one_step(
+                    M[index[r, t]], d[r, t], e[r, t], a[r, t], age[r] > burn_in,
+                    Q[r], work, sums[r], carry[r], zero[r], unsure[r], history[r],
+                )  # fmt: skip
+                if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
+                    history[r, met[r]] = sums[r] + carry[r]
+                    met[r] += 1
+                continue
+            B[:] = Q[r]
+            spread, seen = _several_steps(
+                M, index[r], d[r], e[r], a[r], t, p, burn_in, B, work, pivots,
+                sums[r], carry[r], age[r], edges[r], met[r], history[r],
+            )  # fmt: skip
+            if not spread <= LIMIT:
+                period[r] = p // 2
+                continue
+            Q[r], age[r], met[r] = B, age[r] + p, seen
+            period[r] = max(1, min(2 * period[r], longest, int(TARGET * p / max(spread, 1e-3))))
+            if age[r] == burn_in:
+                _close(Q[r], False, sums[r], carry[r], zero[r], unsure[r], history[r])
