@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,6 @@ SURE = 4.0
 """Singular values are right to SURE n eps sigma_1; LAPACK's own constant is below 1 in practice."""
 
 UNENDING = np.iinfo(np.int64).max
-NAMES = ("step_norms", "blocked", "lower")
 
 
 class RunningSums:
@@ -55,25 +55,39 @@ class RunningSums:
         return np.asarray(self._sums + self._carry)
 
 
+class _Blocks:
+    """Products of `period` factors, begun anew after each: where they end, what is complete."""
+
+    def __init__(self, chain: JacobianChain, grid: LagGrid, period: int, width: int) -> None:
+        self.period = period
+        ends = np.arange(period, chain.n_steps + 1, period)
+        self.stops = LagGrid(chain, np.union1d(grid.unique, ends), "start")
+        self.completed = RunningSums(chain.n_replicas, 1)
+        self.inside = RunningSums(chain.n_replicas, width, period)
+
+
 class _BoundFold:
-    """Values of NAMES by replica and lag; ``slope`` is the largest leak |phi'| of each replica."""
+    """Bounds by name, replica and lag; ``slope`` is the largest leak |phi'| of each replica.
+
+    `periods` names the blocked bounds and the number of factors in a block of each.
+    """
 
     reverse = False
     window: tuple[int, int]
     flops: float
     floats: float
 
-    def __init__(self, chain: JacobianChain, grid: LagGrid, period: int) -> None:
-        R, n, T = chain.n_replicas, chain.n, chain.n_steps
-        self.grid, self._n, self._period = grid, n, period
-        self.window = grid.window(chain)
+    def __init__(
+        self, chain: JacobianChain, grid: LagGrid, periods: Mapping[str, int], width: int
+    ) -> None:
+        R, n = chain.n_replicas, chain.n
+        self.grid, self._n = grid, n
         self.window = grid.window(chain)
         self._n_valid = chain.lengths.ravel()
-        self.values = {name: np.full((R, len(grid.unique)), np.nan) for name in NAMES}
+        names = ("step_norms", *periods, "lower")
+        self.values = {name: np.full((R, len(grid.unique)), np.nan) for name in names}
         self.slope = np.zeros(R)
-        ends = np.arange(period, T + 1, period)
-        self._stops = LagGrid(chain, np.union1d(grid.unique, ends), "start")
-        self._completed = RunningSums(R, 1)
+        self._blocks = {name: _Blocks(chain, grid, m, width) for name, m in periods.items()}
         if grid.column[0] >= 0:
             for values in self.values.values():
                 values[:, 0] = 0.0
@@ -85,27 +99,29 @@ class _BoundFold:
         real = np.where(lags <= self._n_valid[part][:, None], values, np.nan)
         self.values[name][part, columns[wanted]] = real[:, wanted]
 
-    def _record_blocked(self, part: slice, lags: Int, partial: Float) -> None:
+    def _record_blocked(self, name: str, part: slice, lags: Int, partial: Float) -> None:
         """Keep and sum up ln norms `partial` (r, C) of the blocks that the lags (C,) lie in."""
-        before = self._completed.now[part]
-        ended = (lags % self._period == 0) & (lags <= self._n_valid[part][:, None])
-        done = self._completed.add(
+        own = self._blocks[name]
+        before = own.completed.now[part]
+        ended = (lags % own.period == 0) & (lags <= self._n_valid[part][:, None])
+        done = own.completed.add(
             np.where(ended, partial, 0.0)[..., None], part, np.full(len(partial), UNENDING), 0
         )[..., 0]
-        self._record("blocked", part, lags, np.hstack([before, done[:, :-1]]) + partial)
+        self._record(name, part, lags, np.hstack([before, done[:, :-1]]) + partial)
 
 
 class MatrixBoundFold(_BoundFold):
     """Bounds of chains of full matrices: one SVD a step, one at every lag and end of a block."""
 
-    def __init__(self, chain: JacobianChain, grid: LagGrid, period: int) -> None:
-        super().__init__(chain, grid, period)
+    def __init__(self, chain: JacobianChain, grid: LagGrid, periods: Mapping[str, int]) -> None:
+        super().__init__(chain, grid, periods, 1)
         R, n, T = chain.n_replicas, chain.n, chain.n_steps
-        self.flops, self.floats = 100.0 * n**3, 8.0 * n**2
-        self._total, self._in_block = RunningSums(R, 2), RunningSums(R, 1, period)
+        self.flops, self.floats = (60.0 + 40.0 * len(periods)) * n**3, 8.0 * n**2
+        self._total = RunningSums(R, 2)
         self._rotations = [random_rotation(n), random_rotation(min(n, N_VECTORS))]
         self._start = np.hstack([np.eye(n), self._rotations[0]])
-        self._P, self._P_exponent = np.tile(self._start, (R, 1, 1)), np.zeros(R, dtype=np.int64)
+        self._P = {name: np.tile(self._start, (R, 1, 1)) for name in periods}
+        self._P_exponent = {name: np.zeros(R, dtype=np.int64) for name in periods}
         V = random_rotation(n, min(n, N_VECTORS), rng=1)
         self._V = np.tile(np.hstack([V, V @ self._rotations[1]]), (R, 1, 1))
         self._V_exponent, self._age = np.zeros((2, R), dtype=np.int64)
@@ -122,7 +138,7 @@ class MatrixBoundFold(_BoundFold):
         """Absorb a block."""
         n_valid = self._n_valid[part]
         self._note_slope(block, part)
-        block = _until(block, int(self.grid.unique[-1]))
+        block = until(block, int(self.grid.unique[-1]))
         lags = np.arange(block.first + 1, block.first + block.n_steps + 1)
         J = block.mantissas()
         J[lags > n_valid[:, None]] = 0.0
@@ -130,9 +146,10 @@ class MatrixBoundFold(_BoundFold):
         log_norms = log_of_scaled(sigma[..., 0], block.exponents)
         terms = np.stack([log_norms, self._log_det_per_unit(block, sigma)], axis=-1)
         sums = self._total.add(terms, part, n_valid, block.first)
-        in_block = self._in_block.add(terms[..., :1], part, n_valid, block.first)[..., 0]
         self._record("step_norms", part, lags, sums[..., 0])
-        self._multiply_blocks(block, part, in_block)
+        for name, own in self._blocks.items():
+            inside = own.inside.add(terms[..., :1], part, n_valid, block.first)[..., 0]
+            self._multiply_blocks(name, block, part, inside)
         self._push_vectors(block, part, sums[..., 1])
 
     def _note_slope(self, block: Block, part: slice) -> None:
@@ -155,20 +172,22 @@ class MatrixBoundFold(_BoundFold):
                 log_det = self._log_dets[block.index] + np.log(np.abs(block.scales)).sum(axis=-1)
         return np.asarray(log_det / self._n + block.exponents * LN2)
 
-    def _multiply_blocks(self, block: Block, part: slice, in_block: Float) -> None:
+    def _multiply_blocks(self, name: str, block: Block, part: slice, inside: Float) -> None:
         from gradprop._kernels import bounds
 
-        first, last = self._stops.columns_between(block.first, block.first + block.n_steps)
-        lags = self._stops.unique[first:last]
-        kept = np.zeros((len(in_block), len(lags), *self._start.shape))
+        own = self._blocks[name]
+        first, last = own.stops.columns_between(block.first, block.first + block.n_steps)
+        lags = own.stops.unique[first:last]
+        kept = np.zeros((len(inside), len(lags), *self._start.shape))
         exponents = np.zeros(kept.shape[:2], dtype=np.int64)
         bounds.block_product_steps(
             block.matrices, block.index, block.scales, block.exponents, block.identity,
-            self._n_valid[part], block.first, self._period, self._start, self._P[part],
-            self._P_exponent[part], self._stops.column, first, kept, exponents,
+            self._n_valid[part], block.first, own.period, self._start, self._P[name][part],
+            self._P_exponent[name][part], own.stops.column, first, kept, exponents,
         )  # fmt: skip
         above = _log_norm(kept, exponents, self._rotations[0], MARGIN)
-        self._record_blocked(part, lags, np.minimum(above, in_block[:, lags - block.first - 1]))
+        smallest = np.minimum(above, inside[:, lags - block.first - 1])
+        self._record_blocked(name, part, lags, smallest)
 
     def _push_vectors(self, block: Block, part: slice, log_dets: Float) -> None:
         from gradprop._kernels import products
@@ -189,24 +208,23 @@ class MatrixBoundFold(_BoundFold):
     def final(self) -> dict[str, Float]:
         """Values after each replica's last step, (R,)."""
         step_norms, log_dets = self._total.now.T
-        partial = _log_norm(self._P, self._P_exponent, self._rotations[0], MARGIN)
         below = _log_norm(self._V, self._V_exponent, self._rotations[1], -MARGIN)
-        return {
-            "step_norms": step_norms,
-            "blocked": self._completed.now[:, 0] + np.minimum(partial, self._in_block.now[:, 0]),
-            "lower": np.maximum(below, log_dets),
-        }
+        values = {"step_norms": step_norms, "lower": np.maximum(below, log_dets)}
+        for name, own in self._blocks.items():
+            above = _log_norm(self._P[name], self._P_exponent[name], self._rotations[0], MARGIN)
+            partial = np.minimum(above, own.inside.now[:, 0])
+            values[name] = own.completed.now[:, 0] + partial
+        return values
 
 
 class DiagonalBoundFold(_BoundFold):
     """Bounds of diagonal chains, exact sums of ln |a| by unit; the lower one is the norm itself."""
 
-    def __init__(self, chain: JacobianChain, grid: LagGrid, period: int) -> None:
-        super().__init__(chain, grid, period)
+    def __init__(self, chain: JacobianChain, grid: LagGrid, periods: Mapping[str, int]) -> None:
         R, n = chain.n_replicas, chain.n
+        super().__init__(chain, grid, periods, n)
         self.flops, self.floats = 40.0 * n, 6.0 * n
         self._steps, self._total = RunningSums(R, 1), RunningSums(R, n)
-        self._in_block = RunningSums(R, n, period)
 
     def update(self, block: DiagonalBlock, part: slice) -> None:
         """Absorb a block."""
@@ -217,21 +235,21 @@ class DiagonalBoundFold(_BoundFold):
         largest = logs.max(axis=-1, keepdims=True)
         steps = self._steps.add(largest, part, n_valid, block.first)
         total = self._total.add(logs, part, n_valid, block.first)
-        in_block = self._in_block.add(logs, part, n_valid, block.first)
         self._record("step_norms", part, lags, steps[..., 0])
-        self._record_blocked(part, lags, in_block.max(axis=-1))
+        for name, own in self._blocks.items():
+            inside = own.inside.add(logs, part, n_valid, block.first)
+            self._record_blocked(name, part, lags, inside.max(axis=-1))
         self._record("lower", part, lags, total.max(axis=-1))
 
     def final(self) -> dict[str, Float]:
         """Values after each replica's last step, (R,)."""
-        return {
-            "step_norms": self._steps.now[:, 0],
-            "blocked": self._completed.now[:, 0] + self._in_block.now.max(axis=-1),
-            "lower": self._total.now.max(axis=-1),
-        }
+        values = {"step_norms": self._steps.now[:, 0], "lower": self._total.now.max(axis=-1)}
+        for name, own in self._blocks.items():
+            values[name] = own.completed.now[:, 0] + own.inside.now.max(axis=-1)
+        return values
 
 
-def _until(block: Block, lag: int) -> Block:
+def until(block: Block, lag: int) -> Block:
     """The steps of a block up to a lag."""
     keep = max(lag - block.first, 0)
     if keep >= block.n_steps:

@@ -50,6 +50,11 @@ def real_or_complex_array(
     return _finish(name, array, shape, False, True, step_axis)
 
 
+def plain_array(name: str, value: Any) -> Array:
+    """Return a regular array of numbers, of any shape and dtype up to double precision."""
+    return _plain(name, value)
+
+
 def _plain(name: str, value: Any) -> Array:
     try:
         array = np.asarray(value)

@@ -12,7 +12,7 @@ from gradprop.environment import single_threaded_blas
 
 EPS = float(np.finfo(np.float64).eps)
 UNIT = EPS / 2
-UNDERFLOW = 1e-280
+UNDERFLOW = 1e-300
 """More than what all underflows inside one norm add up to, for a largest entry of order one."""
 
 
@@ -27,8 +27,9 @@ def upwards(value: ArrayLike, *magnitudes: ArrayLike) -> Float:
     That covers logarithms and exponentials right to 4 ulp, and an addition or two. -inf stays.
     """
     slack = 6 * EPS * sum(np.abs(m) for m in magnitudes)
-    raised = np.nextafter(value + np.where(np.isfinite(slack), slack, 0.0), np.inf)
-    return np.where(np.isneginf(value), -np.inf, raised)
+    number = np.asarray(value, dtype=np.float64)
+    raised = np.nextafter(number + np.where(np.isfinite(slack), slack, 0.0), np.inf)
+    return np.where(np.isneginf(number), -np.inf, raised)
 
 
 def envelope_norm(A: Float) -> float:

@@ -63,10 +63,8 @@ def optimised_scalings(
         for k, weight in enumerate(weights):
             if search.is_best_unscaled(weight):
                 continue
-            starts = [(x, STAGES[-1:]) for x in best]
-            if not best:
-                starts = [(x, STAGES) for x in (np.zeros(n), balanced(W))]
-            best = [search.minimised(weight, starts)]
+            starts = best or [np.zeros(n), balanced(W)]
+            best = [search.minimised(weight, starts, STAGES[-1:] if best else STAGES)]
             found[k] = best[0]
     return found
 
@@ -91,10 +89,10 @@ class _Search:
         norm = np.linalg.norm(self._W * np.exp(x[:, None] - x), 2)
         return float(weight * np.ptp(x) + np.logaddexp(self._keep, self._gain + np.log(norm)))
 
-    def minimised(self, weight: float, starts: list[tuple[Float, tuple[int, ...]]]) -> Float:
+    def minimised(self, weight: float, starts: list[Float], stages: Sequence[int]) -> Float:
         """The best x met on the way from the starts, 0 among them."""
         met = [np.zeros(len(self._W))]
-        for x, stages in starts:
+        for x in starts:
             met.append(x)
             for doublings in stages:
                 x = self._descended(x, weight, doublings)

@@ -227,13 +227,16 @@ def log_step_norm(log_norms: Float, gamma: ArrayLike, leak: float) -> Float:
 
 
 def curve_above(constants: Float, rates: Float, lags: Int) -> Float:
-    """The lowest of constant + lag rate over the last axis, (..., L), rounded up; 0 at lag 0."""
-    steps = lags.astype(np.float64)
+    """The lowest of constant + lag rate over the last axis, (..., L), rounded up; 0 at lag 0.
+
+    lags is (L,) or (..., L).
+    """
+    steps = lags[..., None, :].astype(np.float64)
     with np.errstate(invalid="ignore"):
         moved = np.where(steps == 0, 0.0, steps * rates[..., None])
     offset = constants[..., None]
-    curves = upwards(offset + moved, offset, moved)
-    return np.where(steps == 0, 0.0, curves.min(axis=-2))
+    lowest = upwards(offset + moved, offset, moved).min(axis=-2)
+    return np.where(lags == 0, 0.0, lowest)
 
 
 def _of_order_one(W: Float) -> tuple[Float, Int]:

@@ -1,66 +1,56 @@
 """Arbitrary precision behind the float64 analyses: balls, so that the answer carries its proof.
 
-The product is formed in ball arithmetic (python-flint), then factored by pivoted Gram-Schmidt, whose
-balls enclose the exact factors. A float64 Jacobi finish on the graded factor is accurate to its own
-rounding, so precision is needed only where it was lost. Precision doubles until every pivot is known;
-exact zeros never show themselves that way and are found by the rank modulo two 61-bit primes.
+The product is formed in ball arithmetic (python-flint), then factored by pivoted Gram-Schmidt,
+whose balls enclose the exact factors. A float64 Jacobi finish on the graded factor is accurate to
+its own rounding, so that precision is needed only where it was lost. It doubles until every pivot
+is known; exact zeros never show themselves that way: the modular rank finds them.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import importlib.util
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gradprop.blocks import Block, Float
+from gradprop.blocks import Float
 from gradprop.chain import JacobianChain
 from gradprop.graded import finished
+from gradprop.measure import LagGrid
+from gradprop.modular import Steps, modular_ranks
 from gradprop.results import LN2
 
 EPS = float(np.finfo(np.float64).eps)
 FIRST_BITS, LAST_BITS = 256, 2**15
-PRIMES = (2**61 - 1, 2**61 - 31)
-"""Two primes: a rank that is too small by chance at both has probability below 1e-34 n."""
-
 ENOUGH = 2.0**-60
 """Largest relative radius of a pivot that counts as known."""
 
-INSTALL = "pip install 'gradprop[exact]'"
-
 
 def available() -> bool:
-    """Whether python-flint is installed."""
-    import importlib.util
-
+    """Whether python-flint (the extra ``exact``) is installed."""
     return importlib.util.find_spec("flint") is not None
 
 
-@dataclasses.dataclass(frozen=True)
-class Steps:
-    """The factors of one replica's product, first to act first, transposed if it runs backwards."""
+def doubtful_lags(
+    chain: JacobianChain, grid: LagGrid, doubtful: NDArray[np.bool_]
+) -> Iterator[tuple[int, Steps, dict[int, NDArray[np.intp]]]]:
+    """Replicas with doubtful columns (R, L): their factors, and the columns of each true lag.
 
-    chain: JacobianChain
-    replica: int
-    reverse: bool
-
-    def __iter__(self) -> Iterator[tuple[Float, Float, float, int]]:
-        """Matrix M, row scales d, identity part a and exponent e: J = 2^e (a I + diag(d) M)."""
-        length = int(self.chain.lengths.ravel()[self.replica])
-        for block in self.chain.blocks(reverse=self.reverse):
-            if not isinstance(block, Block):
-                raise TypeError("diagonal chains are exact already")
-            order = range(block.n_steps)
-            for t in reversed(order) if self.reverse else order:
-                if block.first + t < length:
-                    yield (
-                        block.matrices[block.index[self.replica, t]],
-                        block.scales[self.replica, t],
-                        float(block.identity[self.replica, t]),
-                        int(block.exponents[self.replica, t]),
-                    )
+    Nothing where python-flint is missing. A lag past a sequence's length stands for that length.
+    """
+    if not available():
+        return
+    lengths = chain.lengths.ravel()
+    for r in np.flatnonzero(doubtful.any(axis=1)):
+        lags = np.minimum(grid.unique, lengths[r])
+        columns = {
+            int(lag): np.flatnonzero((lags == lag) & doubtful[r])
+            for lag in np.unique(lags[doubtful[r]])
+        }
+        yield int(r), Steps(chain, int(r), grid.reverse), columns
 
 
 class _Ball:
@@ -79,7 +69,7 @@ class _Ball:
         """P <- J P, or J^T P backwards (J without its power of two, which is kept apart)."""
         from flint import arb, arb_mat
 
-        if self._last is None or not np.shares_memory(M, self._last):
+        if self._last is None or not np.may_share_memory(M, self._last):
             rows = M.T if self._reverse else M
             self._converted = arb_mat(self._n, self._n, rows.ravel().tolist())
             self._last = M
@@ -95,30 +85,30 @@ class _Ball:
 
 
 def exact_log_singular_values(
-    steps: Steps, lags: list[int], n: int
+    steps: Steps, lags: list[int], n: int, bits: int = FIRST_BITS
 ) -> dict[int, tuple[Float, Float] | None]:
     """Log singular values and their errors at each lag; None where the cap of bits was reached.
 
-    Cost: a product of two n x n matrices a step at each precision that is tried (0.3 ms at n = 32,
-    2 ms at n = 64 with 2000 bits), about n such products at each lag.
+    `bits` is the working precision tried first; the spread of the values in bits is a good guess.
+    Cost a step and precision: one product of n x n matrices (2 ms at n = 64 with 2000 bits) and
+    about as much for scaling it; about n such products at each lag.
     """
     found: dict[int, tuple[Float, Float] | None] = dict.fromkeys(lags)
-    ranks: dict[int, int] | None = None
-    bits = FIRST_BITS
-    open_lags = sorted(lags)
+    ranks = dict.fromkeys(lags, n)
+    open_lags, bits, first = sorted(lags), min(max(bits, FIRST_BITS), LAST_BITS), True
     while open_lags and bits <= LAST_BITS:
         for lag, ball in _products(steps, open_lags, n, bits):
-            found[lag] = _spectrum_of(ball, n, bits, None if ranks is None else ranks[lag])
+            found[lag] = _spectrum_of(ball, n, ranks[lag])
         open_lags = [lag for lag in open_lags if found[lag] is None]
-        if open_lags and ranks is None:
-            ranks = _modular_ranks(steps, open_lags, n)
-            bits //= 2  # once more at this precision: the rank may be all that was missing
-        bits *= 2
+        if first and open_lags:
+            ranks.update(modular_ranks(steps, open_lags, n))
+        # once more at the first precision: to know the rank may be all that was missing
+        bits, first = bits if first else 2 * bits, False
     return found
 
 
 def exact_log_norm(steps: Steps, lags: list[int], n: int, ord: str) -> dict[int, Float | None]:
-    """ln norm and its error (2,) at each lag, from the product in ball arithmetic."""
+    """Ln norm and its error (2,) at each lag, from the product in ball arithmetic."""
     found: dict[int, Float | None] = dict.fromkeys(lags)
     bits, open_lags = FIRST_BITS, sorted(lags)
     while open_lags and bits <= LAST_BITS:
@@ -127,7 +117,7 @@ def exact_log_norm(steps: Steps, lags: list[int], n: int, ord: str) -> dict[int,
         open_lags = [lag for lag in open_lags if found[lag] is None]
         bits *= 2
     if open_lags:
-        for lag, rank in _modular_ranks(steps, open_lags, n).items():
+        for lag, rank in modular_ranks(steps, open_lags, n).items():
             found[lag] = np.array([-np.inf, 0.0]) if rank == 0 else None
     return found
 
@@ -172,9 +162,8 @@ def _relative_radius(x: Any) -> float:
     return abs(radius[0] / size[0]) * 2.0 ** min(max(radius[1] - size[1], -1100), 1000)
 
 
-def _spectrum_of(ball: _Ball, n: int, bits: int, rank: int | None) -> tuple[Float, Float] | None:
+def _spectrum_of(ball: _Ball, n: int, known: int) -> tuple[Float, Float] | None:
     """Values and errors from a pivoted QR in balls, or None if a pivot is not known."""
-    known = n if rank is None else rank
     rows, pivots = [], []
     A = ball.P
     order = list(range(n))
@@ -241,7 +230,7 @@ def _graded_rows(
 
 
 def _norm_of(ball: _Ball, n: int, ord: str) -> Float | None:
-    """ln norm and error of a product whose entries are known relative to the largest."""
+    """Ln norm and error of a product whose entries are known relative to the largest."""
     entries = ball.P.entries()
     split = [_split(x) for x in entries]
     top = max((e for m, e in split if m), default=None)
@@ -259,44 +248,3 @@ def _norm_of(ball: _Ball, n: int, ord: str) -> Float | None:
 def _radius_against(x: Any, exponent: int) -> float:
     mantissa, own = _split(x.rad())
     return abs(mantissa) * 2.0 ** min(max(own - exponent, -1100), 1000)
-
-
-def _modular_ranks(steps: Steps, lags: list[int], n: int) -> dict[int, int]:
-    """Rank of the product at each lag: the larger of the ranks modulo two primes.
-
-    A rank modulo a prime never exceeds the true one.
-    """
-    ranks = dict.fromkeys(lags, 0)
-    for prime in PRIMES:
-        for lag, product in _modular_products(steps, lags, n, prime):
-            ranks[lag] = max(ranks[lag], int(product.rank()))
-    return ranks
-
-
-def _modular_products(
-    steps: Steps, lags: list[int], n: int, prime: int
-) -> Iterator[tuple[int, Any]]:
-    from flint import nmod_mat
-
-    wanted = set(lags)
-    product = nmod_mat(n, n, np.eye(n, dtype=int).ravel().tolist(), prime)
-    if 0 in wanted:
-        yield 0, product
-    for lag, (M, d, a, _) in enumerate(steps, start=1):
-        scales = [_residue(x, prime) for x in d]
-        keep = _residue(a, prime)
-        J = [scales[k // n] * _residue(x, prime) % prime for k, x in enumerate(M.ravel())]
-        for i in range(n):
-            J[i * n + i] = (J[i * n + i] + keep) % prime
-        factor = nmod_mat(n, n, J, prime)
-        product = (factor.transpose() if steps.reverse else factor) * product
-        if lag in wanted:
-            yield lag, product
-        if lag == lags[-1]:
-            return
-
-
-def _residue(x: float, prime: int) -> int:
-    """A float, being m 2^e exactly, modulo an odd prime."""
-    numerator, denominator = float(x).as_integer_ratio()
-    return numerator * pow(denominator, -1, prime) % prime

@@ -92,11 +92,16 @@ def measure(chain: JacobianChain, *quantities: Quantity) -> tuple[Any, ...]:
         if not (hasattr(quantity, "folds") and hasattr(quantity, "result")):
             raise TypeError(f"`quantities` must be quantities such as Norms(); got {quantity!r}.")
     folds = [list(quantity.folds(chain)) for quantity in quantities]
+    run(chain, [fold for own in folds for fold in own])
+    return tuple(q.result(chain, own) for q, own in zip(quantities, folds, strict=True))
+
+
+def run(chain: JacobianChain, folds: Sequence[Fold]) -> None:
+    """Let folds see the whole chain: one pass forwards, one backwards, as far as they need it."""
     for reverse in (False, True):
-        group = [fold for own in folds for fold in own if fold.reverse is reverse]
+        group = [fold for fold in folds if fold.reverse is reverse]
         if group:
             _pass(chain, group, reverse)
-    return tuple(q.result(chain, own) for q, own in zip(quantities, folds, strict=True))
 
 
 def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:

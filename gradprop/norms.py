@@ -13,6 +13,7 @@ from gradprop import _checks
 from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.environment import single_threaded_blas
+from gradprop.escalation import doubtful_lags, exact_log_norm
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
 from gradprop.results import REPLICAS, Result, Status, log_of_scaled
 
@@ -21,6 +22,10 @@ EPS = float(np.finfo(np.float64).eps)
 SPREAD = 10.0
 """Stated error of a norm over the difference of two computations; found by experiment on random
 products of ten families (cancelling ones among them), where the largest ratio was below 3."""
+
+
+TOLERANCE = 1e-8
+"""Error above which a norm is computed again in arbitrary precision, where that is installed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,8 @@ class Norms:
         fold, grid = folds[0], folds[0].grid
         values, status = grid.settle(chain, *fold.log_norms(self._ord))
         error, _ = grid.settle(chain, *fold.errors(self._ord))
+        if chain.structure != "diagonal":
+            _escalate(chain, grid, values, error, self._ord)
         shape = (*chain.batch_shape, len(grid.lags))
         doubtful = np.isnan(values) & np.isposinf(error)
         status = status | np.where(np.isneginf(values).any(1), int(Status.ZERO), 0)
@@ -168,6 +175,15 @@ class _ProductFold:
         return self._errors + scalar, self._norms(self._P, self._exponent)[1] + scalar[-1]
 
 
+def _escalate(chain: JacobianChain, grid: LagGrid, values: Float, error: Float, ord: str) -> None:
+    """Replace norms known to less than TOLERANCE, in place, by arbitrary precision."""
+    doubtful = error > TOLERANCE
+    for r, steps, columns in doubtful_lags(chain, grid, doubtful):
+        for lag, exact in exact_log_norm(steps, list(columns), chain.n, ord).items():
+            if exact is not None:
+                values[r, columns[lag]], error[r, columns[lag]] = exact
+
+
 def random_rotation(n: int, k: int | None = None, rng: Any = 0) -> Float:
     """Haar-distributed orthonormal columns, shape (n, k), the same on every call by default."""
     Q, R = np.linalg.qr(np.random.default_rng(rng).standard_normal((n, n if k is None else k)))
@@ -221,6 +237,8 @@ def log_norms(
     memory does not grow with T beyond the answer. Nothing over- or underflows. Even norms can be
     lost to cancellation (A^30 A^-30): the product is therefore formed twice, from I and from a
     random rotation; `error` is ten times their difference plus the rounding of the logarithm.
+    Where it exceeds 1e-8 the product is formed in ball arithmetic (extra ``exact``); without it,
+    values of which no digit is certain are nan, their error inf.
 
     References
     ----------

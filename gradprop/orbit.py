@@ -46,6 +46,7 @@ class Orbit:
         self.x = None if x is None else _check_input(cell, x)
         self.n_steps = _check_n_steps(self.x, n_steps)
         start = _check_start(cell, h0, self.dtype)
+        lengths = None if lengths is None else _checks.plain_array("lengths", lengths)
         self.batch_shape, self.roles = _batch(cell, self.x, start, lengths)
         self.n_replicas = int(np.prod(self.batch_shape, dtype=np.int64))
         if start is None and self.x is None:
@@ -78,8 +79,9 @@ class Orbit:
         other = copy.copy(self)
         start = self.start
         away = np.where(start < 0, -np.inf, np.inf).astype(self.dtype)
-        for _ in range(ulps):
-            start = np.nextafter(start, away)
+        with np.errstate(over="ignore"):
+            for _ in range(ulps):
+                start = np.nextafter(start, away)
         other.start = start
         return other
 
@@ -196,7 +198,7 @@ def _check_n_steps(x: Array | None, n_steps: int | None) -> int:
     if x is None:
         if n_steps is None:
             raise ValueError("`n_steps` must be given when `x` is None; got None.")
-        return _checks.integer("n_steps", n_steps, minimum=0)
+        return _checks.integer("n_steps", n_steps, minimum=0, maximum=2**53)
     longest = x.shape[-2]
     return (
         longest

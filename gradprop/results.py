@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import json
 import os
+import zipfile
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -36,6 +37,9 @@ class Status(enum.IntFlag):
     FLUSHED = 1024
     UNBOUNDED = 2048
     MARGINAL = 4096
+    NOT_CONTRACTING = 8192
+    FEW_WINDOWS = 16384
+    NO_CROSSING = 32768
 
     @property
     def text(self) -> str:
@@ -50,8 +54,9 @@ _TEXTS = {
         "nan; lower the gain, shorten the run or use a wider dtype."
     ),
     Status.NOT_RESOLVED: (
-        "Some values are not known to the tolerance asked for and are nan; their error says how "
-        "far off they may be: raise tol, shorten the lag or reduce cancellation in the factors."
+        "Some values are not known to the tolerance asked for and are nan: pip install "
+        "'gradprop[exact]' has them computed in arbitrary precision; where that reached its cap, "
+        "raise tol or shorten the lag."
     ),
     Status.PADDED: "Lags beyond a sequence's own length do not exist (anchor end) and are nan.",
     Status.NO_CERTIFICATE: (
@@ -78,6 +83,18 @@ _TEXTS = {
     ),
     Status.MARGINAL: (
         "Every variance is stationary: q_star is nan, for it is that of the start; chi holds for all."
+    ),
+    Status.NOT_CONTRACTING: (
+        "No power of W could be proven to have a norm below 1: its spectral radius is at least 1, "
+        "or below it by less than rounding can tell, and the peak is inf; rescale W to a smaller one."
+    ),
+    Status.FEW_WINDOWS: (
+        "Fewer than 50 autocorrelation times of windows: variances, quantiles and the "
+        "autocorrelation time are rough; give more steps."
+    ),
+    Status.NO_CROSSING: (
+        "The exponents given never sum to less than 0: the dimension is their number at least, and "
+        "that is the value; ask for more of them (k) if the system has more units."
     ),
 }
 
@@ -164,16 +181,22 @@ class Result:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read back what :meth:`save` wrote; the class must be the one that was saved."""
-        with np.load(path, allow_pickle=False) as stored:
-            if "__meta__" not in stored:
-                raise ValueError(
-                    f"`path` must be a file written by save(); got {os.fspath(path)!r}."
-                )
+        refusal = f"`path` must be a file written by save(); got {os.fspath(path)!r}."
+        with open(path, "rb") as file:
+            try:
+                stored = np.load(file, allow_pickle=False)
+            except (ValueError, zipfile.BadZipFile, EOFError) as error:
+                raise ValueError(refusal) from error
+            if not isinstance(stored, np.lib.npyio.NpzFile) or "__meta__" not in stored:
+                raise ValueError(refusal)
             meta = json.loads(str(stored["__meta__"]))
             if meta["class"] != cls.__name__:
                 raise ValueError(f"`path` holds a {meta['class']}, not a {cls.__name__}.")
-            rest = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["fields"].items()}
-            return cls(**{k: stored[k] for k in stored.files if k != "__meta__"}, **rest)
+            rest: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in meta["fields"].items()
+            }
+            rest |= {name: stored[name] for name in stored.files if name != "__meta__"}
+            return cls(**rest)
 
     def messages(self) -> list[str]:
         """Texts of all statuses that occur in this result, without repetition."""

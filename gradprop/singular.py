@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
+from gradprop.escalation import FIRST_BITS, doubtful_lags, exact_log_singular_values
 from gradprop.graded import GradedFold
-from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
+from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
 from gradprop.norms import random_rotation
-from gradprop.results import REPLICAS, Result, Status
+from gradprop.results import LN2, REPLICAS, Result, Status
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -37,6 +38,11 @@ class SingularValues(Result):
         Estimate of |error of log_sigma|, given the Jacobians as float64 numbers; 0 for -inf.
     resolved : bool array, shape (..., L, n)
         Error within ``tol``, or an exact zero.
+    escalated : bool array, shape (..., L)
+        Whether arbitrary precision was needed.
+    orbit_error : float array, shape (..., L, n)
+        How far ln sigma moves when the orbit starts one unit in the last place away: on a chaotic
+        network the computed orbit is not the network's own. nan for chains without an orbit.
     status : int array, shape (...,)
     anchor : str
     tol : float
@@ -47,12 +53,16 @@ class SingularValues(Result):
         "log_sigma": (REPLICAS, "lag", "i"),
         "error": (REPLICAS, "lag", "i"),
         "resolved": (REPLICAS, "lag", "i"),
+        "escalated": (REPLICAS, "lag"),
+        "orbit_error": (REPLICAS, "lag", "i"),
         "status": (REPLICAS,),
     }
     lags: Int
     log_sigma: Float
     error: Float
     resolved: NDArray[np.bool_]
+    escalated: NDArray[np.bool_]
+    orbit_error: Float
     status: Int
     anchor: str
     tol: float
@@ -91,10 +101,12 @@ class Spectrum:
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> SingularValues:
         """Values with their trust."""
         grid: LagGrid = folds[0].grid
+        escalated = np.zeros((chain.n_replicas, len(grid.unique)), dtype=bool)
         if chain.structure == "diagonal":
             log_sigma, error = _sorted_diagonal(folds[0])
         else:
             log_sigma, error = _compare(folds[0], folds[1], folds[2:])
+            escalated = _escalate(chain, grid, log_sigma, error, self._tol)
         resolved = (error <= self._tol) & ~np.isnan(log_sigma)
         values, status = grid.settle(chain, np.where(resolved, log_sigma, np.nan))
         lost = (np.isnan(log_sigma) | ~resolved).any(axis=(1, 2))
@@ -107,6 +119,8 @@ class Spectrum:
             log_sigma=grid.in_order(values).reshape(shape),
             error=grid.in_order(error).reshape(shape),
             resolved=grid.in_order(resolved & ~np.isnan(values)).reshape(shape),
+            escalated=grid.in_order(escalated).reshape(shape[:-1]),
+            orbit_error=grid.in_order(_orbit_error(chain, grid, values)).reshape(shape),
             status=status.reshape(chain.batch_shape),
             anchor=self._anchor,
             tol=self._tol,
@@ -135,6 +149,37 @@ def _compare(
     value = np.where(known, runs[0], np.nan)
     zero = i >= bound
     return np.where(zero, -np.inf, value), np.where(zero, 0.0, error)
+
+
+def _escalate(
+    chain: JacobianChain, grid: LagGrid, log_sigma: Float, error: Float, tol: float
+) -> NDArray[np.bool_]:
+    """Replace what is not known to `tol`, in place, by arbitrary precision; returns where (R, L)."""
+    done = np.zeros(log_sigma.shape[:2], dtype=bool)
+    doubtful = (np.isnan(log_sigma) | (error > tol)).any(axis=-1)
+    for r, steps, columns in doubtful_lags(chain, grid, doubtful):
+        at = np.concatenate(list(columns.values()))
+        finite = np.where(np.isfinite(log_sigma[r, at]), log_sigma[r, at], 0.0)
+        bits = FIRST_BITS + int(np.ptp(finite) / LN2)
+        found = exact_log_singular_values(steps, list(columns), chain.n, bits)
+        for lag, where in columns.items():
+            exact = found[lag]
+            if exact is not None:
+                log_sigma[r, where], error[r, where] = exact
+                done[r, where] = True
+    return done
+
+
+def _orbit_error(chain: JacobianChain, grid: LagGrid, log_sigma: Float) -> Float:
+    """Change of ln sigma (R, L, n) under a start one ulp away."""
+    if not chain.source.has_orbit:
+        return np.full(log_sigma.shape, np.nan)
+    moved = chain.perturbed()
+    fold = GradedFold(moved, grid, grid.reverse, None)
+    run(moved, [fold])
+    both_zero = np.isneginf(fold.log_sigma) & np.isneginf(log_sigma)
+    with np.errstate(invalid="ignore"):
+        return np.where(both_zero, 0.0, np.abs(fold.log_sigma - log_sigma))
 
 
 def _sorted_diagonal(fold: DiagonalLogs) -> tuple[Float, Float]:
@@ -182,10 +227,12 @@ def singular_values(
     columns sorted by scale before each Householder QR [1]_; a one-sided Jacobi method on the scaled
     rows finishes [2]_. There is no a-priori bound: the product is therefore formed three times
     (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
-    difference up to that index. Strongly non-normal chains (Jordan blocks, triangular, n >= 32) and
-    cancelling ones (A^100 A^-100) come back unresolved. Values beyond a pivot that was lost in
-    rounding are unresolved; exactly zero rows and columns give exact zeros.
-    Cost about 12 n^3 flops a step, twice, and again over the lag itself for every lag asked for.
+    difference up to that index; exactly zero rows and columns give exact zeros. What is then not
+    known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in rounding) is computed
+    once more in ball arithmetic of as many bits as it takes, up to 2^15, exact zeros being proven by
+    the rank modulo two primes; without python-flint it stays nan.
+    Cost about 12 n^3 flops a step, twice, and again over the lag itself for every lag asked for; ball
+    arithmetic costs 2 ms a step at n = 16 and 0.1 s at n = 64 (1300 bits).
 
     References
     ----------

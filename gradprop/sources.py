@@ -36,6 +36,11 @@ def flat_replicas(array: NDArray[Any], core: int) -> NDArray[Any]:
 class Source(abc.ABC):
     """Random access to factors; replicas are flat, steps count from 0."""
 
+    @property
+    def has_orbit(self) -> bool:
+        """Whether the factors come from an orbit, which has a start that can be moved."""
+        return False
+
     @abc.abstractmethod
     def block(self, start: int, stop: int) -> Block | DiagonalBlock:
         """Factors of steps ``start .. stop - 1`` of every replica."""
@@ -144,6 +149,15 @@ class SliceSource(Source):
     source: Source
     offset: int
 
+    @property
+    def has_orbit(self) -> bool:
+        """Whether what is sliced has one."""
+        return self.source.has_orbit
+
+    def moved(self, ulps: int) -> SliceSource:
+        """The same steps along the moved orbit."""
+        return SliceSource(self.source.moved(ulps), self.offset)
+
     def block(self, start: int, stop: int) -> Block | DiagonalBlock:
         """Factors of steps start .. stop - 1 of the slice."""
         block = self.source.block(start + self.offset, stop + self.offset)
@@ -152,6 +166,11 @@ class SliceSource(Source):
 
 class OrbitSource(Source):
     """Factors of a cell along one orbit; random access to any range of steps."""
+
+    @property
+    def has_orbit(self) -> bool:
+        """Yes."""
+        return True
 
     def __init__(self, orbit: Orbit) -> None:
         self.orbit = orbit

@@ -211,9 +211,11 @@ def _horizons(axes: Axes, decay: SweepResult, name: str) -> None:
         steps = np.array([np.where(p[field] > 0, p[field], np.inf) for p in points])
         low, middle, high = np.quantile(steps, (0.05, 0.5, 0.95), axis=1, method="nearest")
         seen = np.isfinite(middle)
-        spread = [middle - low, np.minimum(high, ceiling) - middle]
+        spread = np.array(
+            [middle[seen] - low[seen], np.minimum(high, ceiling)[seen] - middle[seen]]
+        )
         axes.errorbar(
-            rho[seen], middle[seen], [s[seen] for s in spread], color=colour, marker=marker,
+            rho[seen], middle[seen], spread, color=colour, marker=marker,
             ms=2.5, ls="", elinewidth=0.6, label=f"float32 orbit, tol {text}",
         )  # fmt: skip
         # an empty artist outside the clip would upset the layout

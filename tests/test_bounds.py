@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import gradprop as gp
 from gradprop import _boundfolds, perron
 from gradprop.activations import activation
-from gradprop.bounds import perron_log_norms
+from gradprop.perron import perron_log_norms
 from gradprop.results import Status
 
 UPPER = ("spectral_norm", "step_norms", "blocked", "perron")

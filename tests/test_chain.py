@@ -224,6 +224,9 @@ def test_perturbed_moves_the_start_by_ulps():
     assert not same(gp.linearise(cell, x, h0=moved * 1.5).to_dense(), chain.to_dense())
     single = gp.linearise(cell, x, h0=h0, dtype="float32").perturbed()
     assert single.n_steps == 30
+    edge = gp.linearise(gp.RNN([[0.5]]), n_steps=3, h0=[np.finfo(float).max]).perturbed()
+    assert edge.lengths == 0
+    assert edge.overflowed
     with pytest.raises(ValueError, match="`perturbed` needs a chain made by linearise"):
         gp.JacobianChain.dense(np.eye(2)[None]).perturbed()
 

@@ -136,6 +136,13 @@ def test_loading_the_wrong_thing_is_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.arange(3))
     with pytest.raises(ValueError, match=r"must be a file written by save\(\)"):
         gp.LogNorms.load(tmp_path / "other.npz")
+    np.save(tmp_path / "array.npy", np.arange(3))
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "norms.npz").read_bytes()[:200])
+    for name in ("array.npy", "text.npz", "empty.npz", "cut.npz"):
+        with pytest.raises(ValueError, match=r"must be a file written by save\(\)"):
+            gp.LogNorms.load(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         gp.LogNorms.load(tmp_path / "none.npz")
 

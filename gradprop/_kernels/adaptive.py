@@ -175,10 +175,11 @@ def exponent_steps(
                 break
             if period[r] == 0:
                 age[r] += 1
-                period[r] = _one_step(
+                safe = _one_step(
                     M[index[r, t]], d[r, t], e[r, t], a[r, t], age[r] > burn_in,
                     Q[r], work, sums[r], carry[r], zero[r], unsure[r], history[r],
                 )  # fmt: skip
+                period[r] = min(safe, longest)
                 if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                     history[r, met[r]] = sums[r] + carry[r]
                     met[r] += 1

@@ -2,31 +2,49 @@
 
 import hashlib
 import os
+import re
+from functools import cache
 from pathlib import Path
 
 import numba
 
 HERE = Path(__file__).parent
+IMPORT = re.compile(r"from (?:gradprop\._kernels)?\.?(\w+) import")
 
 
-def _source_digest() -> str:
-    """Hash of every kernel source: Numba itself does not notice a changed callee."""
+@cache
+def _sources(module: str) -> frozenset[str]:
+    """A kernel module and all kernel modules that it imports, directly or not."""
+    path = HERE / f"{module}.py"
+    if not path.is_file():
+        return frozenset()
+    found = {module}
+    for imported in IMPORT.findall(path.read_text(encoding="utf-8")):
+        if imported != module and imported != "jit":
+            found |= _sources(imported)
+    return frozenset(found)
+
+
+@cache
+def _digest(module: str) -> str:
+    """Hash of a module and its callees: Numba itself does not notice a changed callee."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(HERE.glob("*.py")):
-        digest.update(path.read_bytes())
+    for name in sorted(_sources(module)):
+        digest.update((HERE / f"{name}.py").read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _cache_folder() -> str | None:
-    """First writable of: NUMBA_CACHE_DIR, the package's own folder, the user's cache."""
+@cache
+def cache_folder(module: str) -> str | None:
+    """Folder for a module's compiled code in the first writable of three places, or None.
+
+    NUMBA_CACHE_DIR, the package's own folder, the user's cache.
+    """
     user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    bases = [
-        getattr(numba.config, "CACHE_DIR", ""),
-        HERE / "__pycache__",
-        os.path.join(user_cache, "gradprop"),
-    ]
+    chosen = getattr(numba.config, "CACHE_DIR", "")
+    bases = [chosen, HERE / "__pycache__", os.path.join(user_cache, "gradprop")]
     for base in filter(None, bases):
-        folder = Path(base) / f"kernels-{_source_digest()}"
+        folder = Path(base) / f"{module}-{_digest(module)}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
@@ -36,9 +54,6 @@ def _cache_folder() -> str | None:
     return None
 
 
-CACHE_FOLDER = _cache_folder()
-
-
 def jit(function):
     """Compile lazily, once per dtype, cached on disk where a folder can be written.
 
@@ -46,10 +61,11 @@ def jit(function):
     spread replicas over threads; no fastmath, so that nothing is fused, reordered or dropped.
     """
     options = {"error_model": "numpy", "nogil": True}
-    if CACHE_FOLDER is None:
+    folder = cache_folder(function.__module__.rpartition(".")[2])
+    if folder is None:
         return numba.njit(**options)(function)
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = CACHE_FOLDER
+    numba.config.CACHE_DIR = folder
     try:
         return numba.njit(cache=True, **options)(function)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradprop.blocks import Float
+from gradprop.blocks import Float, Int
 
 N_BATCHES = 10
 SHORTEST = 2 * N_BATCHES
@@ -16,6 +16,24 @@ def student_quantile(confidence: float, degrees: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 0.5 * (1.0 + confidence)))
+
+
+def recorded_steps(steps: Int) -> Int:
+    """Steps after which sums are recorded, (R, H): 100 or 10 equal parts, or the end alone."""
+    longest = int(steps.max(initial=0))
+    parts = 100 if longest >= 100 else N_BATCHES if longest >= SHORTEST else 1
+    return np.asarray(steps[:, None] * np.arange(1, parts + 1) // parts)
+
+
+def distinct_edges(edges: Int, burn_in: int) -> tuple[Int, Int]:
+    """Edges of each replica met once, in order, then -1; and the slot of each edge asked for.
+
+    Edges coincide in replicas that are much shorter than others; slot 0 is before the first step.
+    """
+    fresh = np.diff(edges, axis=1, prepend=burn_in) > 0
+    order = np.argsort(~fresh, axis=1, kind="stable")
+    distinct = np.where(fresh, edges, -1)
+    return np.take_along_axis(distinct, order, axis=1), np.cumsum(fresh, axis=1)
 
 
 def batch_means(sums: Float, steps: Float) -> tuple[Float, Float]:

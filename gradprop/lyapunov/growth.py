@@ -1,0 +1,123 @@
+"""Growth of an orthonormal basis under the chain, summed up to chosen steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from gradprop.blocks import Block, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.lyapunov.intervals import distinct_edges
+from gradprop.measure import DiagonalLogs
+from gradprop.norms import random_rotation
+
+LONGEST = 16
+"""Most steps between two orthonormalisations; 0 is Householder QR at every step."""
+
+
+def diagonal_history(fold: DiagonalLogs, edges: Int) -> tuple[Float, Any, Any]:
+    """Cumulative sums since the end of the burn-in, units ordered by their total."""
+    columns = fold.grid.column[edges]
+    with np.errstate(invalid="ignore"):
+        sums = fold.logs[:, columns] - fold.logs[:, :1]
+    zero = np.isneginf(fold.final)
+    total = np.where(zero, -np.inf, sums[:, -1])
+    order = np.argsort(-total, axis=-1, kind="stable")
+    sums = np.where(zero[:, None, :], 0.0, sums)
+    sums = np.take_along_axis(sums, order[:, None, :], axis=-1)
+    zero = np.take_along_axis(zero, order, axis=-1)
+    return sums, zero, np.zeros_like(zero)
+
+
+class ExponentFold:
+    """Tangent vectors, re-orthonormalised as often as accuracy needs it.
+
+    ``history`` (R, H, k) holds the sums of ln |R_ii| since the burn-in at the steps `edges` (R, H);
+    ``zero`` and ``unsure`` (R, k) mark directions lost exactly, or in rounding.
+    """
+
+    reverse = False
+
+    def __init__(
+        self,
+        chain: JacobianChain,
+        k: int | None,
+        burn_in: int,
+        edges: Int,
+        rng: Any,
+        longest: int = LONGEST,
+    ) -> None:
+        R, n = chain.n_replicas, chain.n
+        width = n if k is None else k
+        self.window = (0, chain.n_steps)
+        self.flops = 2.0 * n * n * width + (8.0 * n * width**2 if width > 1 else 0.0)
+        self.floats = 2.0 * n
+        self._burn_in, self._longest = burn_in, longest
+        self._edges, self._slot = distinct_edges(edges, burn_in)
+        self._n_valid = chain.lengths.ravel()
+        # the full spectrum does not depend on the basis in the long run; k leading ones need a
+        # random one, since coordinate axes can miss directions for ever
+        basis = np.eye(n) if k is None or k == n else random_rotation(n, k, rng)
+        self._Q = np.tile(np.ascontiguousarray(basis.T), (R, 1, 1))
+        self._sums, self._carry = np.zeros((R, width)), np.zeros((R, width))
+        self.zero = np.zeros((R, width), dtype=np.int64)
+        self.unsure = np.zeros((R, width), dtype=np.int64)
+        self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
+        self._period = np.full(R, min(longest, 2), dtype=np.int64)
+        self._recorded = np.full((R, edges.shape[1], width), np.nan)
+        self._waiting: dict[int, Block] = {}
+
+    @property
+    def history(self) -> Float:
+        """Sums at every edge asked for, (R, H, k); 0 at those before the first step."""
+        before = np.zeros_like(self._recorded[:, :1])
+        known = np.concatenate([before, self._recorded], axis=1)
+        return np.asarray(np.take_along_axis(known, self._slot[..., None], axis=1))
+
+    def update(self, block: Block, part: slice) -> None:
+        """Absorb a block."""
+        from gradprop._kernels import adaptive, products
+
+        if part.start in self._waiting:
+            block = _joined(self._waiting.pop(part.start), block)
+        age, n_valid = self._age[part], self._n_valid[part]
+        before = (
+            block.matrices, block.index, block.scales, block.exponents, block.identity,
+            n_valid, block.first, self._burn_in,
+        )  # fmt: skip
+        sums = (self._sums[part], self._carry[part], self.zero[part])
+        after = (age, self._edges[part], self._met[part], self._recorded[part])
+        if self._Q.shape[1] == 1:
+            products.leading_exponent_steps(*before, self._Q[part, 0], *sums, *after)
+            return
+        adaptive.exponent_steps(
+            *before, self._longest, self._Q[part], *sums, self.unsure[part], self._period[part],
+            *after,
+        )  # fmt: skip
+        done = int(np.where(age < n_valid, age, block.first + block.n_steps).min())
+        if done < block.first + block.n_steps:
+            self._waiting[part.start] = _steps_from(block, done)
+
+
+def _steps_from(block: Block, step: int) -> Block:
+    """The last steps of a block; its matrices stay as they are."""
+    tail = (getattr(block, name)[:, step - block.first :].copy() for name in _BY_STEP)
+    return Block(step, block.matrices, *tail)
+
+
+def _joined(a: Block, b: Block) -> Block:
+    """Two consecutive blocks as one."""
+    if a.matrices is not b.matrices:
+        used, place = np.unique(a.index, return_inverse=True)
+        a = dataclasses.replace(a, matrices=a.matrices[used], index=place.reshape(a.index.shape))
+        b = dataclasses.replace(
+            b, matrices=np.concatenate([a.matrices, b.matrices]), index=b.index + len(used)
+        )
+    parts = (np.concatenate([getattr(a, name), getattr(b, name)], axis=1) for name in _BY_STEP)
+    return Block(a.first, b.matrices, *parts)
+
+
+_BY_STEP = ("index", "scales", "exponents", "identity")
+"""Arrays (R, m, ...) of a block."""
