@@ -9,6 +9,7 @@ import numpy as np
 
 from gradprop.blocks import Block, DiagonalBlock, Float, Int, scaled_rows
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 from gradprop.measure import LagGrid
 from gradprop.norms import EPS, random_rotation
 from gradprop.results import LN2, log_of_scaled
@@ -142,9 +143,8 @@ class MatrixBoundFold(_BoundFold):
         lags = np.arange(block.first + 1, block.first + block.n_steps + 1)
         J = block.mantissas()
         J[lags > n_valid[:, None]] = 0.0
-        sigma = _singular_values(J)
-        log_norms = log_of_scaled(sigma[..., 0], block.exponents)
-        terms = np.stack([log_norms, self._log_det_per_unit(block, sigma)], axis=-1)
+        log_norms = log_of_scaled(largest_singular_values(J), block.exponents)
+        terms = np.stack([log_norms, self._log_det_per_unit(block, J)], axis=-1)
         sums = self._total.add(terms, part, n_valid, block.first)
         self._record("step_norms", part, lags, sums[..., 0])
         for name, own in self._blocks.items():
@@ -163,10 +163,10 @@ class MatrixBoundFold(_BoundFold):
             largest = np.where(live, slope, 0.0).max(axis=-1)
             self.slope[part] = np.maximum(self.slope[part], largest)
 
-    def _log_det_per_unit(self, block: Block, sigma: Float) -> Float:
+    def _log_det_per_unit(self, block: Block, J: Float) -> Float:
         """Lower bounds of ln |det J| / n, (r, m)."""
         if self._log_dets is None:
-            log_det = _log_det_below(sigma)
+            log_det = _log_det_below(_singular_values(J))
         else:
             with np.errstate(divide="ignore"):
                 log_det = self._log_dets[block.index] + np.log(np.abs(block.scales)).sum(axis=-1)
@@ -281,7 +281,7 @@ def _log_norm(panel: Float, exponents: Int, rotation: Float, margin: float) -> F
     """Ln ||P||_2 of panels [P, P rotation] 2**exponents, `margin` times their rounding added."""
     k = len(rotation)
     P, rotated = panel[..., :k], panel[..., k:]
-    sigma = _singular_values(P)
+    sigma = largest_singular_values(P)
     with single_threaded_blas():
         gap = np.linalg.norm(rotated - P @ rotation, axis=(-2, -1))
-    return log_of_scaled(np.maximum(sigma[..., 0] + margin * gap, 0.0), exponents)
+    return log_of_scaled(np.maximum(sigma + margin * gap, 0.0), exponents)

@@ -98,7 +98,8 @@ def _draw_vector_norms(result: VectorNorms, ax: Axes) -> Axes:
 @draw.register(NormBounds)
 def _draw_norm_bounds(result: NormBounds, ax: Axes) -> Axes:
     order = np.argsort(result.lags)
-    for name in ("spectral_norm", "step_norms", "blocked", "perron", "lower"):
+    names = ("spectral_norm", "scaled_norm", "perron", "step_norms", "scaled_steps", "blocked")
+    for name in (*names, "lower"):
         rows = _rows(getattr(result, name), result.roles)[:, order]
         if np.isfinite(rows).any():
             draw_curve(

@@ -57,15 +57,16 @@ def norm_above(A: Float, relative: float = 0.0) -> float:
     -----
     With G the computed A^T A and tau a little above its largest eigenvalue, tau I - G is positive
     definite if its Cholesky factorisation ends without a negative pivot, up to
-    gamma trace(tau I - G) [1]_; and G is A^T A up to gamma_n || |A| ||^2 [2]_, section 3.5.
-    Both hold for any order of the sums; twice the number of roundings is allowed for, since BLAS
-    multiplies by reciprocals of pivots. The eigenvalue itself comes from an SVD, of which nothing
-    is assumed. Cost: SVD and two products, about 12 n^3 flops.
+    gamma_(n+1) trace(tau I - G) [1]_; and G is A^T A up to gamma_n || |A| ||^2. Both hold for any
+    order of the sums [2]_; twice the number of roundings is allowed for, since BLAS multiplies by
+    reciprocals of pivots. The eigenvalue itself comes from an SVD, of which nothing is assumed.
+    Cost: SVD and two products, about 12 n^3 flops.
 
     References
     ----------
-    .. [1] S. M. Rump, Verification of positive definiteness, BIT 46 (2006), theorem 2.3.
-    .. [2] N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002).
+    .. [1] S. M. Rump, Verification of positive definiteness, BIT 46 (2006), section 2.
+    .. [2] N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed. (2002),
+       section 3.5 and theorem 10.3.
     """
     if not A.any():
         return 0.0

@@ -64,5 +64,6 @@ class ScaledFold:
 
 
 def scaling_lags(largest: int, count: int) -> Int:
-    """At most `count` lags in 1 .. largest, evenly spaced in their logarithm."""
-    return np.unique(np.rint(np.geomspace(1, max(largest, 1), count)).astype(np.int64))
+    """`count` lags from the largest down to 1, evenly spaced in their logarithm, and 1 itself."""
+    spaced = np.rint(np.geomspace(max(largest, 1), 1, count)).astype(np.int64)
+    return np.union1d(spaced, [1])

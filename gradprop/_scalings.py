@@ -17,6 +17,7 @@ STAGES = (1, 4, 7, 10)
 """Schatten norms 2p with p = 2^k + 1 that a search from scratch passes through; a search from a
 good start takes the last alone. That one lies above the norm by at most ln n / 2050."""
 
+MOST_ITERATIONS = 300
 SWEEPS = 50
 FAINT = 1e-30
 """Share of the largest weight that keeps the Perron vectors of a reducible matrix positive."""
@@ -112,7 +113,10 @@ class _Search:
             return value, gradient
 
         bounds = [(-LIMIT, LIMIT)] * len(start)
-        x = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        options = {"maxiter": MOST_ITERATIONS}
+        x = minimize(
+            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        ).x
         return np.asarray(x - (x.max() + x.min()) / 2)
 
 

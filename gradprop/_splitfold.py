@@ -49,10 +49,14 @@ class _Products(_Windows):
     norm: Float
 
     @classmethod
-    def of(cls, matrix: Float, exponent: Int, error: Float) -> _Products:
-        """Scale each matrix to a largest entry of order one and bound its norm."""
+    def of(cls, matrix: Float, exponent: Int, error: Float, relative: float = 0.0) -> _Products:
+        """Scale each matrix to a largest entry of order one, and bound its norm.
+
+        ||E|| is at most error + relative ||matrix||_F.
+        """
         shift = np.frexp(np.abs(matrix).max(axis=(-2, -1)))[1].astype(np.int64)
-        matrix, error = np.ldexp(matrix, -shift[..., None, None]), np.ldexp(error, -shift)
+        matrix = np.ldexp(matrix, -shift[..., None, None])
+        error = np.ldexp(error, -shift) + relative * np.linalg.norm(matrix, axis=(-2, -1))
         sigma = np.linalg.svd(matrix, compute_uv=False)[..., 0]
         norm = sigma * (1 + SURE * matrix.shape[-1] * EPS) + error
         return cls(matrix, exponent + shift, error, norm)
@@ -153,5 +157,4 @@ def _steps(block: Block | DiagonalBlock, live: Any) -> _Products | _Sums:
             return _Sums(np.where(live[..., None], np.log(np.abs(block.factors)), 0.0))
     J = block.mantissas()
     J[~live] = 0.0
-    size = np.linalg.norm(J, axis=(-2, -1))
-    return _Products.of(J, block.exponents, 2 * EPS * size)
+    return _Products.of(J, block.exponents, np.zeros(live.shape), 2 * EPS)

@@ -181,8 +181,8 @@ def norm_bounds(
     Returns
     -------
     NormBounds
-        From W alone ``spectral_norm``, ``perron``, ``scaled_norm``; of the orbit ``step_norms``,
-        ``scaled_steps``, ``blocked_2``, ``blocked_5``, ``blocked``, ``blocked_adaptive``; ``lower``;
+        ``spectral_norm``, ``perron``, ``scaled_norm``; ``step_norms``, ``scaled_steps``,
+        ``blocked_2``, ``blocked_5``, ``blocked``, ``blocked_adaptive``; and ``lower``;
         all (..., L) in nats. ``tightest_certificate`` and ``tightest_trajectory`` name the lowest
         at the largest lag. ``gamma``, ``kind``, ``status``. Past a sequence's length bounds stay
         constant.
@@ -225,7 +225,7 @@ def norm_bounds(
     .. [2] R. A. Horn, C. R. Johnson, Matrix Analysis, 2nd ed. (2013), theorem 8.1.18,
        applied to P^T P.
     .. [3] M. Buehner, P. Young, A tighter bound for the echo state property, IEEE Trans. Neural
-       Networks 17 (2006), p. 820, theorem 2.
+       Networks 17 (2006), p. 820.
 
     Examples
     --------

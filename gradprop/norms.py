@@ -14,6 +14,7 @@ from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.environment import single_threaded_blas
 from gradprop.escalation import doubtful_lags, exact_log_norm
+from gradprop.largest import largest_singular_values
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
 from gradprop.results import REPLICAS, Result, Status, log_of_scaled
 
@@ -113,7 +114,7 @@ class _ProductFold:
         R, n, L = chain.n_replicas, chain.n, len(grid.unique)
         self.grid, self.reverse, self._ord = grid, grid.reverse, ord
         self.window = grid.window(chain)
-        self.flops = 4.0 * n**3 + (30.0 * n**3 if ord == "2" else 2.0 * n**3)
+        self.flops = 4.0 * n**3 + (12.0 if ord == "2" else 2.0) * n**3
         self.floats = 2.0 * n * n * (L / max(chain.n_steps, 1)) + 2.0 * n
         self._n_valid = chain.lengths.ravel()
         self._rotation = random_rotation(n)
@@ -151,7 +152,7 @@ class _ProductFold:
         n = panel.shape[-2]
         P, rotated = panel[..., :n], panel[..., n:]
         with single_threaded_blas():
-            size = spectral_or_frobenius(P, self._ord)
+            size = norm_of(P, self._ord)
             gap = np.linalg.norm(rotated - P @ self._rotation, axis=(-2, -1))
         column = np.linalg.norm(P, axis=-2).max(axis=-1)
         log_norm = log_of_scaled(size, exponent)
@@ -190,11 +191,11 @@ def random_rotation(n: int, k: int | None = None, rng: Any = 0) -> Float:
     return np.asarray(Q * np.where(np.diagonal(R) < 0, -1.0, 1.0))
 
 
-def spectral_or_frobenius(P: Float, ord: str) -> Float:
+def norm_of(P: Float, ord: str) -> Float:
     """2-norm or Frobenius norm of each matrix, entries of order one."""
-    if ord == "fro" or P.size == 0:
+    if ord == "fro":
         return np.asarray(np.linalg.norm(P, axis=(-2, -1)))
-    return np.asarray(np.linalg.svd(P, compute_uv=False)[..., 0])
+    return largest_singular_values(P)
 
 
 def log_norms(

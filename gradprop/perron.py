@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 from gradprop.results import log_of_scaled
 
 TABLE_FLOATS = 2**20
@@ -88,7 +89,7 @@ def _perron_curve(W: Float, lags: Int, gamma: float, leak: float) -> Float:
         for group, own in zip(groups, np.split(np.arange(len(lags)), starts[1:]), strict=True):
             base, at = _advanced(base, int(group) - at, ladder), int(group)
             powers = table.at(lags[own] % width).times(base)
-            sigma = np.linalg.svd(powers.mantissa, compute_uv=False)[..., 0]
+            sigma = largest_singular_values(powers.mantissa)
             out[own] = log_of_scaled(sigma, powers.exponent)
     return out
 

@@ -23,6 +23,10 @@ INTERVALS = 40
 """Of the Clenshaw-Curtis rule of a panel, which holds the rule with half as many."""
 
 
+NEGLIGIBLE = 1e-22
+"""Weight below which a node is left out: with at most 1e5 of them less than a tenth of eps."""
+
+
 def gaussian_mean(function: Callable[[Float], Any], q: float) -> float:
     """E f(sqrt(q) z)^2 for z ~ N(0, 1), to about 1e-15 relative.
 
@@ -73,6 +77,67 @@ def gaussian_mean(function: Callable[[Float], Any], q: float) -> float:
     else:
         accepted += fine[open_ones].tolist()
     return math.fsum(accepted)
+
+
+def gaussian_rule(functions: Callable[[Float], Float], q: float) -> tuple[Float, Float]:
+    """Nodes x and weights w for which sum w f(x) is E f(sqrt(q) z) for several f at once.
+
+    Parameters
+    ----------
+    functions : callable
+        Takes an array of any shape S and returns values (m, *S), finite, of m functions.
+    q : float, above 0
+        Variance of the argument.
+
+    Returns
+    -------
+    x, w : float arrays, shape (M,)
+        Nodes that weigh less than 1e-22 are left out.
+
+    Notes
+    -----
+    The panels of :func:`gaussian_mean`, halved until both rules agree to 4 eps of E |f| for every
+    f, or to rounding at a kink or a jump. What lies between the functions given (another of a
+    family with a parameter) is integrated about as well. Some 1000 nodes, and 40 per kink and
+    halving that still weighs.
+
+    References
+    ----------
+    .. [1] C. W. Clenshaw, A. R. Curtis, A method for numerical integration on an automatic
+       computer, Numer. Math. 2, 197 (1960), section 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, w = gaussian_rule(lambda x: np.stack([x**2, np.abs(x)]), 2.0)
+    >>> round(float(w @ x**2), 12)
+    2.0
+    """
+    root = math.sqrt(q)
+    left, right = _first_panels(root)
+    seen: Float | float = 0.0
+    nodes, weights = [], []
+    for depth in range(DEPTH):
+        width = 0.5 * (right - left)[:, None]
+        z = 0.5 * (left + right)[:, None] + width * NODES
+        density = width * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        values = np.asarray(functions(root * z))
+        fine = values * density
+        gap = np.abs(fine @ WEIGHTS - fine[..., ::2] @ HALF_WEIGHTS)
+        size = np.abs(fine) @ WEIGHTS
+        tolerance = 4 * EPS * (seen + size.sum(axis=1))
+        open_ones = (gap > tolerance[:, None]).any(axis=0) & (depth < DEPTH - 1)
+        seen = seen + size[:, ~open_ones].sum(axis=1)
+        nodes.append((root * z)[~open_ones].ravel())
+        weights.append((density * WEIGHTS)[~open_ones].ravel())
+        left, right = left[open_ones], right[open_ones]
+        if not left.size:
+            break
+        middle = 0.5 * (left + right)
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+    x, w = np.concatenate(nodes), np.concatenate(weights)
+    kept = w > NEGLIGIBLE
+    return x[kept], w[kept]
 
 
 def _first_panels(root: float) -> tuple[Float, Float]:

@@ -40,6 +40,7 @@ class Status(enum.IntFlag):
     NOT_CONTRACTING = 8192
     FEW_WINDOWS = 16384
     NO_CROSSING = 32768
+    NEAR_ONSET = 65536
 
     @property
     def text(self) -> str:
@@ -93,9 +94,10 @@ _TEXTS = {
         "autocorrelation time are rough; give more steps."
     ),
     Status.NO_CROSSING: (
-        "The exponents given never sum to less than 0: the dimension is their number at least, and "
-        "that is the value; ask for more of them (k) if the system has more units."
+        "The exponents given end too early: all are positive, or never sum to less than 0; the value "
+        "is a lower bound: ask for more of them (k), unless there are no more."
     ),
+    Status.NEAR_ONSET: "Near onset finite networks are calmer than theory says: raise n or gain.",
 }
 
 

@@ -1,9 +1,8 @@
-"""Theory for random recurrent networks: mean field, and exact exponents of Gaussian products."""
+"""Mean field of wide random recurrent networks: stationary variance and growth of gradients."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.activations import Activation, activation
 from gradprop.quadrature import gaussian_mean
-from gradprop.results import LN2, REPLICAS, Result, Status
+from gradprop.results import REPLICAS, Result, Status
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -75,30 +74,6 @@ class MeanField(Result):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NewmanExponents(Result):
-    """Exact Lyapunov exponents of products of Gaussian matrices (see :func:`newman_exponents`).
-
-    Attributes
-    ----------
-    exponents : float array, shape (n,)
-        Nats per step, descending.
-    variance_per_step : float array, shape (n,)
-        Variance of ln r_ii of one step of the QR recursion: estimates from T steps have this
-        variance over T, independently over i and steps.
-    sigma : float
-        Standard deviation of one entry.
-    """
-
-    _axes: ClassVar[dict[str, tuple[str, ...]]] = {
-        "exponents": ("index",),
-        "variance_per_step": ("index",),
-    }
-    exponents: Float
-    variance_per_step: Float
-    sigma: float
-
-
 def mean_field(
     activation: str | Activation, sigma_w: ArrayLike, sigma_b: ArrayLike = 0.0
 ) -> MeanField:
@@ -158,13 +133,7 @@ def mean_field(
     [0.79335404, 1.13932322, 0.06521721]
     """
     own = _activation(activation)
-    weights = _checks.real_array("sigma_w", sigma_w)
-    biases = _checks.real_array("sigma_b", sigma_b)
-    for name, value in (("sigma_w", weights), ("sigma_b", biases)):
-        if ((value < 0) | (value > 1e100)).any():
-            raise ValueError(
-                f"`{name}` must lie in 0 .. 1e100; got {value.min()} .. {value.max()}."
-            )
+    weights, biases = deviations("sigma_w", sigma_w), deviations("sigma_b", sigma_b)
     shape = _checks.broadcast_shapes(sigma_w=weights.shape, sigma_b=biases.shape)
     weights, biases = np.broadcast_to(weights, shape), np.broadcast_to(biases, shape)
     q_star, chi = np.empty(shape), np.empty(shape)
@@ -185,6 +154,14 @@ def mean_field(
         status=status,
         activation=own.name,
     )
+
+
+def deviations(name: str, value: ArrayLike) -> Float:
+    """Check an array of standard deviations: 0 .. 1e100, so that variances stay in range."""
+    array = _checks.real_array(name, value)
+    if ((array < 0) | (array > 1e100)).any():
+        raise ValueError(f"`{name}` must lie in 0 .. 1e100; got {array.min()} .. {array.max()}.")
+    return array
 
 
 _activation = activation  # the argument of `mean_field` hides it
@@ -240,54 +217,3 @@ class _Recursion:
 
         ends = (min(a, b), max(a, b))
         return float(brentq(self.growth, *ends, xtol=1e-300, rtol=4 * EPS, maxiter=1000))
-
-
-def newman_exponents(n: int, sigma: float) -> NewmanExponents:
-    r"""Exact Lyapunov exponents of products of independent Gaussian n x n matrices, at any n.
-
-    .. math:: \lambda_i = \tfrac12\left[\ln 2 + \psi\left(\tfrac{n-i+1}{2}\right)\right] + \ln\sigma
-
-    Parameters
-    ----------
-    n : int, at least 1
-    sigma : float, above 0
-        Standard deviation of one entry: gain g means sigma = g / sqrt(n).
-
-    Returns
-    -------
-    NewmanExponents
-        ``exponents`` (n,), nats per step, descending; ``variance_per_step`` (n,).
-
-    Raises
-    ------
-    ValueError, TypeError
-        `n` is not an integer of at least 1, `sigma` not a positive finite number.
-
-    Notes
-    -----
-    r_ii^2 of each step of the QR recursion is sigma^2 times chi-squared with n - i + 1 degrees of
-    freedom, independently over i and steps: the estimate from T steps has exactly the mean
-    lambda_i and the variance psi_1((n - i + 1)/2) / (4 T). Cost O(n); accuracy that of psi, a few
-    eps.
-
-    References
-    ----------
-    .. [1] C. M. Newman, The distribution of Lyapunov exponents: exact results for random matrices,
-       Commun. Math. Phys. 103, 121 (1986), equation 7.
-
-    Examples
-    --------
-    >>> import gradprop as gp
-    >>> gp.newman_exponents(2, 1.0).exponents.round(10).tolist()
-    [0.0579657578, -0.6351814227]
-    """
-    from scipy.special import digamma, polygamma
-
-    n = _checks.integer("n", n, minimum=1)
-    sigma = _checks.real("sigma", sigma, above=0.0)
-    half_freedom = 0.5 * np.arange(n, 0, -1)
-    return NewmanExponents(
-        exponents=0.5 * (LN2 + digamma(half_freedom)) + math.log(sigma),
-        variance_per_step=0.25 * polygamma(1, half_freedom),
-        sigma=sigma,
-    )

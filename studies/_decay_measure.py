@@ -72,7 +72,7 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
     norms, bounds = gp.measure(
         chain.tail(n_lags),
         gp.Norms(lags=lags),
-        gp.Bounds(lags=lags, certificates=False),
+        gp.Bounds(lags=lags, certificates=False, splits=False),
     )
     curves = {
         "spectral_norm": lags * (net.log_norm + np.log(rho)),

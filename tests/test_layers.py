@@ -16,7 +16,7 @@ LAYERS = (
     ("_kernels",),
     ("results", "environment", "_checks"),
     ("_threads", "_files", "quadrature"),
-    ("spectral", "activations", "blocks"),
+    ("spectral", "largest", "activations", "blocks"),
     ("_ensembles", "cells"),
     ("initialisation",),
     ("orbit",),

@@ -129,6 +129,9 @@ def _several_steps(
     """
     exponent = 0
     for s in range(t, t + p):
+        if not d[s].max() <= 1.0:
+            # rows farther apart than 2**900: entries of a panel could underflow and grow again
+            return np.inf, met
         push(M[index[s]], d[s], a[s], B, work)
         B[:] = work
         exponent += e[s]
@@ -161,7 +164,7 @@ def exponent_steps(
 ):  # fmt: skip
     """As `factor.qr_exponent_steps`, with Q (R, k, n) transposed and orthonormalised adaptively.
 
-    period (R,): steps that the next panel of each replica takes, at most `longest`; 0 is Householder
+    period (R,): steps that the next panel of each replica takes, at most `longest`; 0: Householder
     QR at every step. A panel that does not fit into the block waits: the caller presents the steps
     from age[r] on again, with those that follow. Nothing depends on how steps are cut into blocks.
     """

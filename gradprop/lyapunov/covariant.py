@@ -120,8 +120,8 @@ def covariant_vectors(
     ----------
     .. [1] F. Ginelli et al., Characterizing dynamics with covariant Lyapunov vectors, Phys. Rev.
        Lett. 99 (2007) 130601, equations 3 to 6.
-    .. [2] F. Ginelli, H. Chate, R. Livi, A. Politi, Covariant Lyapunov vectors, J. Phys. A 46 (2013)
-       254005, section 3.
+    .. [2] F. Ginelli, H. Chate, R. Livi, A. Politi, Covariant Lyapunov vectors, J. Phys. A 46
+       (2013) 254005, section 3.
 
     Examples
     --------

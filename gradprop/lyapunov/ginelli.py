@@ -38,7 +38,7 @@ class Ginelli:
     def alive(self) -> Int:
         """Leading directions that are lost neither exactly nor in rounding, (R,)."""
         lost = (self.zero | self.unsure) > 0
-        return np.where(lost.any(axis=1), lost.argmax(axis=1), lost.shape[1])
+        return np.asarray(np.where(lost.any(axis=1), lost.argmax(axis=1), lost.shape[1]))
 
     def run(self, times: Int, splits: Int) -> tuple[Float, Float, Float]:
         """Both passes; vectors, growth and angles at `times`."""

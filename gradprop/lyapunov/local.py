@@ -106,6 +106,9 @@ class _Windows:
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> LocalExponents:
         """Differences of the recorded sums, and statistics of each replica."""
         K = (chain.n_steps - self._burn_in) // self._window
+        history: Float
+        zero: Any
+        unsure: Any
         if chain.structure == "diagonal":
             edges = self._burn_in + self._window * np.arange(1, K + 1)
             history, zero, unsure = (a[..., : self._k] for a in diagonal_history(folds[0], edges))
@@ -158,7 +161,7 @@ def _doublings(n_windows: int) -> int:
 def _statistics(local: Float, window: int, doublings: int) -> dict[str, Float]:
     """Statistics of one replica's windows (K, k)."""
     K, k = local.shape
-    finite = np.isfinite(local).all(axis=0)
+    finite: Any = np.isfinite(local).all(axis=0)
     values = np.where(finite, local, 0.0)
     growth = np.full((doublings, k), np.nan)
     for j in range(doublings):
@@ -232,8 +235,8 @@ def local_exponents(
 
     Notes
     -----
-    Growth of the QR basis, not of singular values: those of a window restart from a sphere and carry
-    O(1)/w. Column i belongs to the i-th direction of one basis throughout, columns are ordered once.
+    Growth of the QR basis, not of singular values: those of a window restart from a sphere and
+    carry O(1)/w. A column follows one direction of the basis throughout; columns are ordered once.
     Cost as :func:`lyapunov_spectrum`, and an orthonormalisation at the end of every window. Values
     are differences of running sums: error about eps times the sum over w.
 
