@@ -8,8 +8,16 @@ from gradprop.certificates import (
     growth_certificate as growth_certificate,
 )
 from gradprop.chain import JacobianChain as JacobianChain
+from gradprop.critical import CriticalLine as CriticalLine, critical_line as critical_line
 from gradprop.edge import EdgeOfChaos as EdgeOfChaos, edge_of_chaos as edge_of_chaos
 from gradprop.figures import plot as plot
+from gradprop.gates import GateRates as GateRates, gate_rates as gate_rates
+from gradprop.gaussian_products import (
+    NewmanExponents as NewmanExponents,
+    ProductEdge as ProductEdge,
+    newman_exponents as newman_exponents,
+    product_edge as product_edge,
+)
 from gradprop.horizon import Horizon as Horizon, horizon as horizon
 from gradprop.initialisation import initialise as initialise
 from gradprop.linearise import linearise as linearise
@@ -46,6 +54,10 @@ from gradprop.pullback import (
     jvp as jvp,
     vjp as vjp,
 )
+from gradprop.random_spectrum import (
+    RandomNetworkSpectrum as RandomNetworkSpectrum,
+    random_network_spectrum as random_network_spectrum,
+)
 from gradprop.results import ScaledArray as ScaledArray, Status as Status
 from gradprop.rollout import Trajectory as Trajectory, rollout as rollout
 from gradprop.singular import (
@@ -61,12 +73,7 @@ from gradprop.spectral import (
 from gradprop.store import Store as Store
 from gradprop.study import Study as Study
 from gradprop.sweep import Sweep as Sweep
-from gradprop.theory import (
-    MeanField as MeanField,
-    NewmanExponents as NewmanExponents,
-    mean_field as mean_field,
-    newman_exponents as newman_exponents,
-)
+from gradprop.theory import MeanField as MeanField, mean_field as mean_field
 from gradprop.transients import (
     TransientGrowth as TransientGrowth,
     transient_growth as transient_growth,

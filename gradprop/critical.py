@@ -99,10 +99,10 @@ def critical_line(activation: str | Activation, sigma_b: ArrayLike = 0.0) -> Cri
     Notes
     -----
     The second equation is solved for q, looked for between 1e-12 and 1e12 on a grid of ratio 2, and
-    each solution is kept only if :func:`mean_field` ends in that state; the one with the smallest
-    sigma_w is given. About 0.2 s, and 20 ms per point. Relative error of sigma_w about 1e-14, for
-    bounded activations with phi(0) = 0 and small sigma_b (where q is about sigma_b^(2/3), from a
-    difference that cancels) up to 1e-15 / q.
+    each solution is kept only if :func:`mean_field` ends in that state; of several the one with the
+    smallest sigma_w is given. About 0.2 s, and 20 ms per point. Relative error of sigma_w about
+    1e-14; for tanh and erf with small sigma_b, where q is about sigma_b^(2/3) and comes from a
+    difference that cancels, up to 1e-15 / q, and never more than q itself.
 
     References
     ----------
@@ -150,18 +150,19 @@ class _Search:
         return q - weight**2 * gaussian_mean(self._own.evaluate, q) if weight < 1e100 else -math.inf
 
     def point(self, sigma_b: float) -> tuple[float, float, Status]:
-        """sigma_w, q_star and a status: the first candidate that a network ends up in."""
-        found = [*self._at_rest(sigma_b), *self._finite(sigma_b), *self._unbounded(sigma_b)]
-        return min(found, default=(math.nan, math.nan, Status.NOT_APPLICABLE))
+        """sigma_w, q_star and a status of a candidate that a network ends up in."""
+        for candidates in (self._at_rest, self._finite, self._unbounded):
+            if found := candidates(sigma_b):
+                return min(found)
+        return math.nan, math.nan, Status.NOT_APPLICABLE
 
     def _at_rest(self, sigma_b: float) -> list[tuple[float, float, Status]]:
-        """q = 0, or every q where nothing depends on it."""
+        """The state of variance 0, or every state where nothing depends on it."""
         weight = self.weight(SMALL)
         if sigma_b > 0 or float(self._own.evaluate(0.0)) != 0 or not weight < 1e100:
             return []
         field = mean_field(self._own, weight)
-        marginal = Status.MARGINAL in Status(int(field.status))
-        if marginal:
+        if Status.MARGINAL in Status(int(field.status)):
             return [(weight, math.nan, Status.MARGINAL)]
         return [(weight, 0.0, Status.OK)] if float(field.q_star) == 0 else []
 

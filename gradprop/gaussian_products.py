@@ -199,9 +199,11 @@ def product_edge(lags: ArrayLike, gain: float = 1.0) -> ProductEdge:
     References
     ----------
     .. [1] K. A. Penson, K. Zyczkowski, Product of Ginibre matrices: Fuss-Catalan and Raney
-       distributions, Phys. Rev. E 83, 061118 (2011), section II.
+       distributions, Phys. Rev. E 83, 061118 (2011), arXiv:1103.3453, section I.
     .. [2] N. Alexeev, F. Goetze, A. Tikhomirov, Asymptotic distribution of singular values of
-       powers of random matrices, Lith. Math. J. 50, 121 (2010), theorem 1.1 (powers of one W).
+       powers of random matrices, Lith. Math. J. 50, 121 (2010), arXiv:1002.4442, section 1.
+    .. [3] Universality for products of random matrices with i.i.d. entries and the Fuss-Catalan
+       number, arXiv:2606.14450 (2026), abstract: norms of powers and of fresh products.
 
     Examples
     --------

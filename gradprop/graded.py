@@ -29,6 +29,7 @@ class Graded:
     rank: Int
     sure: Int
     bound: Int
+    alive: NDArray[np.bool_]
     pending: Int
 
     @classmethod
@@ -38,7 +39,8 @@ class Graded:
         full = np.full(R, n, dtype=np.int64)
         return cls(
             np.tile(basis, (R, 1, 1)), np.full((R, n), 0.5), np.ones((R, n), dtype=np.int64),
-            np.tile(np.eye(n), (R, 1, 1)), full.copy(), full.copy(), full.copy(), np.full(R, -1),
+            np.tile(np.eye(n), (R, 1, 1)), full.copy(), full.copy(), full.copy(),
+            np.ones((R, n), dtype=bool), np.full(R, -1),
         )  # fmt: skip
 
     def of(self, part: slice) -> tuple[NDArray[Any], ...]:
@@ -141,13 +143,15 @@ class GradedFold:
 
 def _apply_waiting(state: Graded, matrix: Float) -> None:
     """Apply the last transposed matrix of a backward run."""
-    from gradprop._kernels import factor
+    from gradprop._kernels import factor, structure
 
+    most = structure.follow(matrix.T, np.ones(len(matrix)), 0.0, state.alive[0])
+    state.bound[0] = min(state.bound[0], most)
     k = int(state.rank[0])
     if k == 0:
         return
     B = matrix.T @ np.ascontiguousarray(state.Q[0, :, :k])
-    state.rank[0], state.sure[0], state.bound[0] = factor.graded_step(
+    state.rank[0], state.sure[0] = factor.graded_step(
         B, 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
         int(state.sure[0]), int(state.bound[0]),
     )  # fmt: skip

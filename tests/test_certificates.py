@@ -312,6 +312,14 @@ def test_adaptive_blocks_hold_exactly(seed, family, n):
         assert (getattr(bounds, bound) >= truth - 1e-12 * (1 + bounds.lags)).all()
 
 
+def test_cancelling_windows_count_with_their_rounding():
+    for n, seed in itertools.product((2, 3, 4), range(4)):
+        J = random_chain(np.random.default_rng([n, seed]), "cancelling", 32, n)
+        bounds = gp.norm_bounds(gp.JacobianChain.dense(J), lags=[32], block=1)
+        assert bounds.blocked_adaptive[0] >= exact_log_norm(J) - 33e-12
+        assert bounds.blocked_adaptive[0] < bounds.step_norms[0] - 1
+
+
 def best_cut(J, longest):
     """Least sum of ln norms over all cuts into blocks m = 2^k that begin at multiples of m / 2."""
     best = [0.0]
@@ -405,7 +413,8 @@ def test_what_is_switched_off_is_infinite():
 
 
 def test_the_tightest_bounds_are_named():
-    normal = gp.JacobianChain.row_scaled(np.eye(2) / 2, np.ones((2, 40, 2)))
+    orthogonal = random_orthogonal(np.random.default_rng(2), 6)
+    normal = gp.JacobianChain.row_scaled(orthogonal, np.ones((2, 40, 6)))
     bounds = gp.norm_bounds(normal, gamma=1.0)
     assert bounds.tightest_certificate.tolist() == ["spectral_norm"] * 2
     assert bounds.tightest_trajectory.tolist() == ["step_norms"] * 2  # the simplest of equals
@@ -499,6 +508,8 @@ def test_powers_that_never_grow_peak_at_the_start():
     for W in (np.eye(3) / 2, np.zeros((2, 2)), 0.999 * np.eye(4)[[1, 2, 3, 0]]):
         growth = gp.transient_growth(W)
         assert (growth.log_peak, growth.lag, growth.status) == (0.0, 0, Status.OK)
+    shift = gp.transient_growth(np.eye(4, k=1))  # norm 1 at lags 0 to 3: the first counts
+    assert (shift.log_peak, shift.lag) == (0.0, 0)
     nilpotent = gp.transient_growth(3 * np.eye(4, k=1))
     assert nilpotent.lag == 3
     assert nilpotent.log_peak == pytest.approx(3 * np.log(3), rel=1e-15)

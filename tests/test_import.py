@@ -59,3 +59,18 @@ def test_a_public_name_is_never_the_module_that_holds_it() -> None:
 
 def test_types_are_published() -> None:
     assert (ROOT / "gradprop" / "py.typed").is_file()
+
+
+def test_the_static_view_of_the_facade_agrees_with_the_lazy_one() -> None:
+    import ast
+
+    import gradprop
+
+    stub = ast.parse((ROOT / "gradprop" / "__init__.pyi").read_text(encoding="utf-8"))
+    shown = {
+        alias.asname: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert shown == {name: f"gradprop.{home}" for name, home in gradprop._HOME.items()}

@@ -324,7 +324,7 @@ def graded_of(J):
     M, index, d, e, _ = parts_of(J)
     factor.graded_steps(
         M, index, d, e, np.array([0]), np.array([len(J)]), 0, False,
-        Q, mantissa, exponent, U, rank, sure, bound, np.array([-1]),
+        Q, mantissa, exponent, U, rank, sure, bound, np.ones((1, n), bool), np.array([-1]),
     )  # fmt: skip
     return Q[0], mantissa[0], exponent[0], U[0], int(rank[0]), int(sure[0]), int(bound[0])
 

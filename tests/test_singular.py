@@ -18,6 +18,12 @@ EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense
 
 
+@pytest.fixture(autouse=True)
+def _float64_alone(monkeypatch):
+    """What float64 cannot settle stays open here; arbitrary precision has its own tests."""
+    monkeypatch.setattr("gradprop.escalation.available", lambda: False)
+
+
 def check(values, exact, *, at=0):
     """Every resolved value is within its error, every other one is nan; returns how many are."""
     sigma, error, resolved = values.log_sigma[at], values.error[at], values.resolved[at]
@@ -199,11 +205,10 @@ def test_rank_one_without_a_zero_row_is_unresolved_never_noise():
     values = gp.singular_values(dense([np.ones((3, 3))] * 50))
     assert values.log_sigma[0, 0] == pytest.approx(50 * math.log(3), abs=1e-11)
     assert values.log_sigma[0, 0] == pytest.approx(54.93, abs=5e-3)
-    check(values, np.array([50 * math.log(3), -np.inf, -np.inf]))
-    if not values.resolved[0, 1:].any():
-        assert np.isnan(values.log_sigma[0, 1:]).all()
-        assert np.isinf(values.error[0, 1:]).all()
-        assert "not known to the tolerance" in " ".join(values.messages())
+    assert values.resolved.tolist() == [[True, False, False]]
+    assert np.isnan(values.log_sigma[0, 1:]).all()
+    assert np.isinf(values.error[0, 1:]).all()
+    assert values.messages() == [gp.Status.NOT_RESOLVED.text]
 
 
 def test_singular_weights_without_zero_rows():
@@ -234,11 +239,8 @@ def test_strongly_non_normal_products_are_refused_or_right():
     for J in (jordan, triangular):
         values = gp.singular_values(dense(J))
         assert values.resolved[0, 0]
-        total = np.log(np.abs(np.diagonal(J[0]))).sum() * 100
-        if values.resolved.all():
-            assert values.log_sigma.sum() == pytest.approx(total, abs=1e-6)
-        else:
-            assert np.isnan(values.log_sigma[~values.resolved]).all()
+        assert not values.resolved.all()
+        assert np.isnan(values.log_sigma[~values.resolved]).all()
     # sigma_1 of the Jordan power: its norm is that of a Toeplitz matrix of binomials
     powers = [math.comb(100, k) * 0.9 ** (100 - k) for k in range(32)]
     P = sum(p * np.eye(32, k=k) for k, p in enumerate(powers))

@@ -10,6 +10,7 @@ import numpy as np
 
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate, times
+from gradprop._kernels.structure import follow, follow_diagonal
 
 LN2 = math.log(2.0)
 EPS = 2.0**-52
@@ -255,34 +256,19 @@ def _regraded(R, order, mantissa, exponent, rank):
 
 
 @jit
-def _live(B):
-    """Indices of the rows that are not exactly zero, and the number of such columns."""
-    rows, cols = B.shape
-    row_live, column_live = np.zeros(rows, np.int64), np.zeros(cols, np.int64)
-    for i in range(rows):
-        for j in range(cols):
-            if B[i, j] != 0.0:
-                row_live[i] = 1
-                column_live[j] = 1
-    return np.nonzero(row_live)[0], np.sum(column_live)
-
-
-@jit
 def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
     """Fold one factor into P = Q diag(mantissa 2**exponent) U, given B = J Q[:, :r] 2**-shift.
 
-    Q (n, n) keeps r orthonormal columns, U (n, n) r unit rows. Returns the new rank r; `sure`, the
-    number of leading values whose pivots were not lost in rounding; `bound`, the largest rank that
-    exactly zero rows and columns allow (exact zeros beyond it are proven). About 5 n^3 flops.
+    Q (n, n) keeps r orthonormal columns, U (n, n) r unit rows. Returns the new rank r and `sure`,
+    the number of leading values whose pivots were not lost in rounding; a rank below `bound`, which
+    exact zeros allow, is such a loss. About 5 n^3 flops.
     Source: graded QDU accumulation after Stewart, ETNA 5 (1997) 29; rows and columns are sorted by
     scale before a Householder QR, which then needs no pivoting.
     """
     n = B.shape[0]
-    live, live_columns = _live(B)
-    rows = live.size
-    bound = min(bound, rows, live_columns)
-    if rows == 0:
-        return 0, sure, bound
+    live = np.nonzero(_row_largest(B))[0]
+    if live.size == 0:
+        return 0, (0 if bound > 0 else sure)
     row_order, order, scale = _sorted_by_scale(B[live], mantissa[:r], exponent[:r])
     row_order = live[row_order]
     sorted_rows = B[row_order][:, order]
@@ -295,7 +281,8 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
         basis, R, again = _pivoted_qr(sorted_rows, scale[order])
         order = order[again]
         rank = R.shape[0]
-        sure = min(sure, rank) if rank < min(rows, live_columns) else sure
+    if rank < bound:
+        sure = min(sure, rank)
     largest = _row_largest(sorted_rows)
     for i in range(rank):
         if _lost(abs(R[i, i]), n, largest[i], largest.max()):
@@ -306,42 +293,49 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
     exponent[:rank] = new_exponent + shift
     _absorb_row_norms(U, rank, mantissa, exponent)
     Q[:, :] = 0.0
-    for i in range(rows):
+    for i in range(live.size):
         Q[row_order[i], :rank] = basis[i, :rank]
-    return rank, sure, bound
+    return rank, sure
 
 
 @jit
 def graded_steps(
-    M, index, d, e, low, high, first, reverse, Q, mantissa, exponent, U, rank, sure, bound, pending
-):
+    M, index, d, e, low, high, first, reverse,
+    Q, mantissa, exponent, U, rank, sure, bound, alive, pending,
+):  # fmt: skip
     """Graded factors of the running product through a block (chains without identity part).
 
     Only steps low[r] <= step < high[r] are taken.
     Forwards each step applies J_t = diag(d_t) M_t. In reverse the transposed product is grouped as
     M_1^T (D_1 M_2^T) ... (D_{T-1} M_T^T) D_T, so that every factor keeps its row scaling:
     `pending[r]` is the M whose transpose waits to be applied, -1 before the first step.
+    `bound` (R,) and `alive` (R, n) follow the structure of exact zeros.
     """
     R, n = mantissa.shape
     m = index.shape[1]
     for r in range(R):
         for s in range(m):
             t = m - 1 - s if reverse else s
-            if first + t < low[r] or first + t >= high[r] or rank[r] == 0:
+            if first + t < low[r] or first + t >= high[r]:
                 continue
-            k = rank[r]
+            k, scales = rank[r], d[r, t]
             panel = np.ascontiguousarray(Q[r, :, :k])
             B = np.empty((n, k))
             if not reverse:
-                times(M[index[r, t]], d[r, t], 0.0, panel, B)
+                most = follow(M[index[r, t]], scales, 0.0, alive[r])
+                times(M[index[r, t]], scales, 0.0, panel, B)
             else:
                 if pending[r] >= 0:
+                    most = follow(M[pending[r]].T, scales, 0.0, alive[r])
                     np.dot(M[pending[r]].T, panel, B)
                 else:
+                    most = follow_diagonal(scales, alive[r])
                     B[:] = panel
                 for i in range(n):
-                    B[i] *= d[r, t, i]
+                    B[i] *= scales[i]
                 pending[r] = index[r, t]
-            rank[r], sure[r], bound[r] = graded_step(
-                B, e[r, t], Q[r], mantissa[r], exponent[r], U[r], k, sure[r], bound[r]
-            )
+            bound[r] = min(bound[r], most)
+            if k > 0:
+                rank[r], sure[r] = graded_step(
+                    B, e[r, t], Q[r], mantissa[r], exponent[r], U[r], k, sure[r], bound[r]
+                )

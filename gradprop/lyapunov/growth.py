@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
@@ -35,7 +36,8 @@ class ExponentFold:
     """Tangent vectors, re-orthonormalised as often as accuracy needs it.
 
     ``history`` (R, H, k) holds the sums of ln |R_ii| since the burn-in at the steps `edges` (R, H);
-    ``zero`` and ``unsure`` (R, k) mark directions lost exactly, or in rounding.
+    ``zero`` and ``unsure`` (R, k) mark directions with a pivot of zero, or one lost in rounding;
+    ``bound`` (R,) is the largest rank that exact zeros leave the product.
     """
 
     reverse = False
@@ -64,6 +66,7 @@ class ExponentFold:
         self._sums, self._carry = np.zeros((R, width)), np.zeros((R, width))
         self.zero = np.zeros((R, width), dtype=np.int64)
         self.unsure = np.zeros((R, width), dtype=np.int64)
+        self._alive, self.bound = np.ones((R, n), dtype=bool), np.full(R, n)
         self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
         self._period = np.full(R, min(longest, 2), dtype=np.int64)
         self._recorded = np.full((R, edges.shape[1], width), np.nan)
@@ -76,10 +79,20 @@ class ExponentFold:
         known = np.concatenate([before, self._recorded], axis=1)
         return np.asarray(np.take_along_axis(known, self._slot[..., None], axis=1))
 
+    def lost(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Directions lost exactly, and those that may be (R, k): a zero pivot can be luck."""
+        proven = np.arange(self.zero.shape[1]) >= self.bound[:, None]
+        return proven, (self.unsure > 0) | (self.zero > 0) & ~proven
+
     def update(self, block: Block, part: slice) -> None:
         """Absorb a block."""
-        from gradprop._kernels import adaptive, products
+        from gradprop._kernels import adaptive, products, structure
 
+        if not (self._alive[part].all() and block.scales.all() and block.matrices.all()):
+            structure.follow_steps(
+                block.matrices, block.index, block.scales, block.identity, self._n_valid[part],
+                block.first, self._alive[part], self.bound[part],
+            )  # fmt: skip
         if part.start in self._waiting:
             block = _joined(self._waiting.pop(part.start), block)
         age, n_valid = self._age[part], self._n_valid[part]
