@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from gradprop.blocks import Float
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 
 EPS = float(np.finfo(np.float64).eps)
 UNIT = EPS / 2
@@ -59,8 +60,7 @@ def norm_above(A: Float, relative: float = 0.0) -> float:
     definite if its Cholesky factorisation ends without a negative pivot, up to
     gamma_(n+1) trace(tau I - G) [1]_; and G is A^T A up to gamma_n || |A| ||^2. Both hold for any
     order of the sums [2]_; twice the number of roundings is allowed for, since BLAS multiplies by
-    reciprocals of pivots. The eigenvalue itself comes from an SVD, of which nothing is assumed.
-    Cost: SVD and two products, about 12 n^3 flops.
+    reciprocals of pivots. The guess is a computed singular value, of which nothing is assumed.
 
     References
     ----------
@@ -73,7 +73,7 @@ def norm_above(A: Float, relative: float = 0.0) -> float:
     n, envelope = len(A), envelope_norm(A)
     with single_threaded_blas():
         gram = A.T @ A
-        squared = float(np.linalg.svd(A, compute_uv=False)[0]) ** 2
+        squared = float(largest_singular_values(A)) ** 2
         proven = _eigenvalue_above(gram, squared)
     rounding = gamma_of(n + 2) * envelope**2
     norm = min(math.sqrt((proven + rounding) * (1 + 8 * EPS)), envelope)

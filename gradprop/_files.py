@@ -140,7 +140,7 @@ def _cells(column: NDArray[Any]) -> list[Any]:
 
 
 def read_csv(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a csv file of this package with every float exactly as it was written.
+    r"""Read a csv file of this package with every float exactly as it was written.
 
     The default of pandas before 3.1 changes the last bits of a third of all numbers; from 3.1 on
     it is exact, and the option that made it so is deprecated. No other place reads csv.

@@ -9,7 +9,7 @@ import numpy as np
 from gradprop._boundcurves import Scalings
 from gradprop._boundfolds import RunningSums, until
 from gradprop.blocks import Block, Float, Int
-from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 from gradprop.measure import LagGrid
 from gradprop.results import log_of_scaled
 
@@ -45,11 +45,10 @@ class ScaledFold:
         J = block.mantissas()
         J[~live] = 0.0
         terms = np.empty((*live.shape, self._factors.shape[1]))
-        with single_threaded_blas():
-            for k in range(terms.shape[-1]):
-                e = self._factors[which, k, None]
-                sigma = np.linalg.svd(J * e[..., None] / e[..., None, :], compute_uv=False)
-                terms[..., k] = log_of_scaled(sigma[..., 0], block.exponents)
+        for k in range(terms.shape[-1]):
+            e = self._factors[which, k, None]
+            sigma = largest_singular_values(J * e[..., None] / e[..., None, :])
+            terms[..., k] = log_of_scaled(sigma, block.exponents)
         sums = self._sums.add(terms, part, n_valid, block.first)
         lowest = (sums + self._constants[which, None]).min(axis=-1, initial=np.inf)
         columns = self.grid.column[lags]

@@ -11,6 +11,7 @@ from gradprop._boundfolds import SURE, until
 from gradprop._enclosures import EPS, gamma_of
 from gradprop.blocks import Block, DiagonalBlock, Float, Int
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 from gradprop.measure import LagGrid
 from gradprop.results import log_of_scaled
 
@@ -57,7 +58,7 @@ class _Products(_Windows):
         shift = np.frexp(np.abs(matrix).max(axis=(-2, -1)))[1].astype(np.int64)
         matrix = np.ldexp(matrix, -shift[..., None, None])
         error = np.ldexp(error, -shift) + relative * np.linalg.norm(matrix, axis=(-2, -1))
-        sigma = np.linalg.svd(matrix, compute_uv=False)[..., 0]
+        sigma = largest_singular_values(matrix)
         norm = sigma * (1 + SURE * matrix.shape[-1] * EPS) + error
         return cls(matrix, exponent + shift, error, norm)
 

@@ -196,7 +196,7 @@ def edge_of_chaos(
         raise TypeError(f"`make` must be callable as make(gain, rng); got {type(make).__name__}.")
     low, high = _ends_of(bracket)
     n_steps = _checks.integer("n_steps", n_steps, minimum=1)
-    settings = {
+    settings: dict[str, Any] = {
         "n_steps": n_steps,
         "burn_in": _checks.integer("burn_in", burn_in, minimum=0, maximum=n_steps - 1),
         "confidence": _checks.real("confidence", confidence, above=0.0, below=1.0),

@@ -215,8 +215,6 @@ def product_edge(lags: ArrayLike, gain: float = 1.0) -> ProductEdge:
     gain = _checks.real("gain", gain, above=0.0)
     asked = _checks.integer_array("lags", lags, minimum=0, maximum=2**53)
     L = asked.astype(np.float64)
-    with np.errstate(divide="ignore"):
-        ratio = np.where(L > 0, L * np.log1p(1.0 / L), 0.0)
-    return ProductEdge(
-        lags=asked, log_sigma=0.5 * (np.log1p(L) + ratio) + L * math.log(gain), gain=gain
-    )
+    # (L+1) ln(L+1) - L ln L without its cancellation
+    edge = np.log1p(L) + L * np.log1p(1.0 / np.maximum(L, 1.0))
+    return ProductEdge(lags=asked, log_sigma=0.5 * edge + L * math.log(gain), gain=gain)

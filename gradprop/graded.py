@@ -160,7 +160,8 @@ def _apply_waiting(state: Graded, matrix: Float) -> None:
 def finished(U: Float, mantissa: Float, exponent: Int, r: int, n: int) -> Float:
     """Ln sigma of diag(mantissa 2**exponent) U[:r], descending, padded with -inf to n values.
 
-    All nan if Jacobi did not converge. The three arrays are overwritten.
+    All nan if Jacobi did not converge, the last ones where U is singular in floating point. The
+    three arrays are overwritten.
     """
     from gradprop._kernels import jacobi
 
@@ -170,6 +171,7 @@ def finished(U: Float, mantissa: Float, exponent: Int, r: int, n: int) -> Float:
     rows = jacobi.graded_finish(U, mantissa, exponent, r)
     for _ in range(MAX_SWEEPS):
         if jacobi.jacobi_sweep(rows, mantissa[:r], exponent[:r]) <= np.sqrt(n) * EPS:
-            out[:r] = np.sort(np.log(mantissa[:r]) + exponent[:r] * LN2)[::-1]
+            # values lost in rounding are nan, and last
+            out[:r] = -np.sort(-(np.log(mantissa[:r]) + exponent[:r] * LN2))
             return out
     return np.full(n, np.nan)

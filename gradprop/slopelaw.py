@@ -30,6 +30,9 @@ WHOLE = 1e-13
 BLOCK = 2**18
 """Entries of one pass over units and nodes: 2 MB an array."""
 
+MARGIN = 1e-6
+"""By how much brackets are widened, for sums that are rounded."""
+
 TINY = 1e-300
 """Least share and slope of it, where logarithms and quotients of 0 would come."""
 
@@ -102,7 +105,7 @@ class SlopeLaw:
     def _solve(self, u: Float) -> Float:
         """Newton steps for the log odds of the share, which rise nearly linearly, in brackets."""
         target = np.log(u) - np.log(self.mass - u)
-        low, high = target - self._t.max(), target - self._t.min()
+        low, high = self._brackets(u)
         log_s = self._start(target, low, high)
         moving = np.arange(len(u))
         for _ in range(200):
@@ -119,14 +122,31 @@ class SlopeLaw:
                 break
         return log_s
 
+    def _brackets(self, u: Float) -> tuple[Float, Float]:
+        """Bounds of ln s from quantiles of the law.
+
+        Let a mass of at most u/2 lie above t; all below gives mass e^(ln s + t) at most: the share
+        is at most u where that is u/2. Alike from above, with the rest mass - u.
+        """
+        below = np.concatenate([[0.0], np.cumsum(self._w)])
+        above = np.concatenate([np.cumsum(self._w[::-1])[::-1], [0.0]])
+        rest = self.mass - u
+        last = len(self._t) - 1
+        top = np.searchsorted(-above[1:], -0.5 * u)
+        bottom = np.searchsorted(below[:-1], 0.5 * rest, side="right") - 1
+        low = np.log(0.5 * u / self.mass) - self._t[np.minimum(top, last)]
+        high = -np.log(0.5 * rest / self.mass) - self._t[np.maximum(bottom, 0)]
+        return low - MARGIN, high + MARGIN
+
     def _start(self, target: Float, low: Float, high: Float) -> Float:
         """Guesses by Hermite interpolation between values of ln s 2 apart, at most ROWS of them."""
         from scipy.interpolate import CubicHermiteSpline
 
-        ends = float(low.min()), float(high.max()) + 1e-9
+        ends = float(low.min()), float(high.max())
         grid = np.linspace(*ends, min(ROWS, int((ends[1] - ends[0]) / 2) + 2))
         odds, slope = self._log_odds(grid, np.where(grid < grid.mean(), 1.0, -1.0))
-        rising = np.flatnonzero(np.diff(np.maximum.accumulate(odds), prepend=-np.inf) > 0)
+        steep = (slope > 1e-3) & (np.abs(odds) < 100.0)
+        rising = np.flatnonzero(steep & (np.diff(np.maximum.accumulate(odds), prepend=-np.inf) > 0.01))
         if len(rising) < 2:
             return 0.5 * (low + high)
         known = CubicHermiteSpline(odds[rising], grid[rising], 1.0 / slope[rising])

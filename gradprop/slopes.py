@@ -72,8 +72,8 @@ def _erf(own: Activation, x: Float) -> Float:
 
 
 def _selu(own: Activation, x: Float) -> Float:
-    at_zero = float(own.derivative(-np.finfo(float).tiny))
-    return np.where(x <= 0, math.log(at_zero) + x, np.log(own.derivative(np.abs(x))))
+    below_zero = math.log(own.derivative(-np.finfo(float).tiny))
+    return np.where(x < 0, below_zero + x, np.log(own.derivative(np.abs(x))))
 
 
 def _gelu(own: Activation, x: Float) -> Float:

@@ -13,6 +13,7 @@ from gradprop import _checks
 from gradprop._enclosures import EPS, UNDERFLOW, envelope_norm, gamma_of, norm_above
 from gradprop.blocks import Float, Int
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 from gradprop.results import LN2, REPLICAS, Result, Status
 
 MOST_SQUARINGS = 60
@@ -20,7 +21,7 @@ MOST_POWERS = 20_000
 """Powers of one matrix that are looked at before the search is given up."""
 
 SURE = 4.0
-"""Computed singular values are right to SURE n eps of the largest; LAPACK's constant is below 1."""
+"""Largest singular values are computed to SURE n eps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ def transient_growth(W: ArrayLike) -> TransientGrowth:
     :math:`\lVert W^a\rVert \max_{r<2^i}\lVert W^r\rVert` is no higher than the peak so far.
     Every power carries a proven bound of its rounding, entry by entry and by norms, whichever is
     smaller, so that both the stop and the peak are certain; only the lower end of ``error`` trusts
-    LAPACK's singular values (to 4 n eps).
+    computed singular values (to 4 n eps).
 
     Where no N is found the radius is 1 or more, or below 1 by less than rounding: inf with a
     status. That includes orthogonal W, whose powers do not grow, but floats cannot tell. Cost:
@@ -124,7 +125,7 @@ class _Power:
         norm = norm_above(self.matrix)
         self.norm = norm + self.error
         self.log_above = self._log(self.norm)
-        sigma = norm and float(np.linalg.svd(self.matrix, compute_uv=False)[0])
+        sigma = float(largest_singular_values(self.matrix))
         self.log_norm = self._log(sigma)
         self.log_below = self._log(sigma * (1 - SURE * len(matrix) * EPS) - self.error)
 

@@ -106,13 +106,15 @@ def _fan(axes: Axes, points: SweepResult, rho: float) -> None:
     axes.fill_between(lags, low, high, color="0.75", lw=0, label="5–95 % of networks")
     axes.plot(lags, middle, "k-", label="median network")
     for name, style in (("spectral_norm", "--"), ("step_norms", "-.")):
-        curve = np.median(points[name], axis=0)
+        curves = lags * points["log_W_norm"][:, None] if name == "spectral_norm" else points[name]
+        curve = np.median(curves, axis=0)
         axes.plot(lags, curve, style, color="#0072B2", label=f"bound: {BOUND_LABELS[name]}")
     axes.plot(lags, lags * np.log(rho), ":", color="#D55E00", label=r"$\ell\,\ln\rho$ (no bound)")
     for level, text in FLOORS:
         axes.axhline(level, color="0.5", lw=0.5, ls="-")
         if rho == FAN_RHO[-1]:
-            axes.text(3, level, text, fontsize=5, ha="left", va="top", color="0.35")
+            above = "bottom" if text == "smallest normal" else "top"
+            axes.text(3, level, text, fontsize=5, ha="left", va=above, color="0.35")
     axes.set_title(rf"$\rho = {rho}$")
     axes.set_xlabel(r"lag $\ell$ [steps]")
     axes.set_xlim(0, n_lags)
@@ -133,8 +135,7 @@ def _exponents(axes: Axes, decay: SweepResult, names: list[str]) -> None:
             x, middle, half, color=colour, marker=MARKERS[name], ms=2.2, lw=0.8, ls="-",
             elinewidth=0.6, label=name,
         )  # fmt: skip
-        n_lags = lag_count(points[0])
-        norm = [np.median(p["spectral_norm"][:, -1]) / n_lags for p in points]
+        norm = [np.median(p["log_W_norm"]) for p in points]
         axes.plot(rho, norm, color=colour, lw=0.6, ls="--")
     axes.plot([], [], color="0.4", lw=0.6, ls="--", label=r"$\ln\gamma\|W\|_2$ (bound)")
     axes.plot(rho, np.log(rho), color="k", ls=":", lw=1.0, label=r"$\ln\rho$")
@@ -143,7 +144,9 @@ def _exponents(axes: Axes, decay: SweepResult, names: list[str]) -> None:
 
         grid = np.linspace(rho[0], rho[-1], 41)
         rate = [float(mean_field("tanh", g, np.sqrt(INPUT_VARIANCE)).rate) for g in grid]
-        axes.plot(grid, rate, color="k", lw=0.9, ls=(0, (5, 1)), label="mean field (iid W)")
+        axes.plot(
+            grid, rate, color="k", lw=0.9, ls=(0, (5, 1)), zorder=5, label="mean field (iid W)"
+        )
     axes.axhline(0, color="0.6", lw=0.5)
     axes.set_title(r"(b) leading exponent, float64 orbit")
     axes.set_xlabel(r"spectral radius $\rho$ of $W_{hh}$")
@@ -177,7 +180,11 @@ def _population(axes: Axes, population: SweepResult) -> None:
     n_lags = int(population["n_lags"][0])
     lags = lags_of(logs, n_lags)
     axes.plot(
-        lags, np.median(sigma, axis=0), "-.", color="#E69F00", label=r"worst: median $\ln\sigma_1$"
+        lags,
+        np.median(sigma, axis=0),
+        "-.",
+        color="#E69F00",
+        label=r"worst direction: median $\ln\sigma_1$",
     )
     axes.plot(
         lags,

@@ -85,6 +85,7 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
     values: dict[str, Any] = {
         "n": n,
         "n_lags": n_lags,
+        "log_W_norm": float(net.log_norm + np.log(rho)),
         "lambda1": float(exponents.exponents[0]),
         "lambda1_low": float(exponents.interval[0, 0]),
         "lambda1_high": float(exponents.interval[0, 1]),
@@ -95,8 +96,7 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
         values[f"loose_{name}"] = float((bound[-1] - norms.log_norm[-1]) / n_lags)
         # the rule of all comparisons: absolute nats over 1 + lag
         values[f"margin_{name}"] = float(np.min((bound - norms.log_norm) / (1 + lags)))
-        if name in ("spectral_norm", "step_norms"):
-            values[name] = bound[:: point["every"]]
+    values["step_norms"] = bounds.step_norms[:: point["every"]]
     for name, tol in TOLERANCES.items():
         below = np.flatnonzero(norms.log_norm < np.log(tol))
         values[name] = int(below[0]) if len(below) else 0

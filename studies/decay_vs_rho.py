@@ -91,13 +91,12 @@ def headline(data: Data) -> Table:
         (f"{name}, float64 orbit", "rho = 0.9", "rho = 1.0", "rho = 1.1")
     ]
     at = [decay.select(initialisation=name, dtype="float64", rho=rho) for rho in (0.9, 1.0, 1.1)]
-    n_lags = _decay_draw.lag_count(decay)
     for label, of in (
         ("lambda_1, median [nats/step]", lambda p: np.median(p["lambda1"])),
         ("lambda_1, 5 % of networks", lambda p: np.quantile(p["lambda1"], 0.05)),
         ("lambda_1, 95 % of networks", lambda p: np.quantile(p["lambda1"], 0.95)),
         ("ln rho", lambda p: np.log(p["rho"][0])),
-        ("ln gamma ||W||, median", lambda p: np.median(p["spectral_norm"][:, -1]) / n_lags),
+        ("ln gamma ||W||, median", lambda p: np.median(p["log_W_norm"])),
         ("smallest (bound - truth)/(1 + lag)", _decay_draw.smallest_margin),
         (
             "horizon at 2^-23, median [steps]",

@@ -54,3 +54,15 @@ def random_chain(rng: np.random.Generator, family: str, n_steps: int, n: int) ->
         "jordan": np.broadcast_to(0.9 * np.eye(n) + np.eye(n, k=1), gaussian.shape).copy(),
         "graded": 10.0 ** rng.uniform(-8, 8, (n_steps, n, 1)) * gaussian,
     }[family]
+
+
+def nearly_singular(rng: np.random.Generator, n: int) -> Array:
+    """An integer matrix of rank n - 1 with one entry moved by one float: regular, if barely."""
+    while True:
+        A = rng.integers(-8, 9, (n, n)).astype(float)
+        A[-1] = A[:-1].T @ rng.integers(-2, 3, n - 1)
+        i, j = rng.integers(n, size=2)
+        cofactor = np.linalg.det(np.delete(np.delete(A, i, 0), j, 1)) if n > 1 else 1.0
+        if A[i, j] != 0 and abs(cofactor) > 0.5:
+            A[i, j] = np.nextafter(A[i, j], np.inf)
+            return A

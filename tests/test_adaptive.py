@@ -66,7 +66,7 @@ def exact_pivots(J):
     return np.array([float(v + exponent * mpmath.log(2)) for v in logs])
 
 
-# --- blocks of columns ----------------------------------------------------------------
+# --- blocks of columns ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 2), (7, 3), (40, 33), (70, 70)])
@@ -97,7 +97,7 @@ def test_orthonormalise_refuses(value):
     assert adaptive.orthonormalise(B, np.empty(3)) > math.log(1e7)
 
 
-# --- the same exponents ----------------------------------------------------------------
+# --- the same exponents --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in ("cancelling", "triangular")])
@@ -174,7 +174,7 @@ def test_panels_that_leave_the_range_of_floats():
             np.testing.assert_allclose(got, expected, rtol=1e-13)
 
 
-# --- the same bits ----------------------------------------------------------------
+# --- the same bits -------------------------------------------------------------------------------
 
 
 def test_bits_do_not_depend_on_blocks_or_threads(monkeypatch):

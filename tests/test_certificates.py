@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradprop as gp
-from gradprop import _scalings, _splitfold, chain, transients
+from gradprop import _enclosures, _scalings, _splitfold, chain, transients
 from gradprop._boundcurves import Scalings
 from gradprop._enclosures import EPS, norm_above, upwards
 from gradprop._kernels import scaling
@@ -68,8 +68,7 @@ def test_norms_hold_for_every_matrix_in_reach():
 
 def test_a_norm_is_proven_and_not_believed(monkeypatch):
     A = random_orthogonal(np.random.default_rng(1), 8)
-    svd = np.linalg.svd
-    monkeypatch.setattr(np.linalg, "svd", lambda *a, **k: 0.999 * svd(*a, **k))
+    monkeypatch.setattr(_enclosures, "largest_singular_values", lambda A: 0.999)
     assert mpmath.mpf(norm_above(A)) >= mpmath.exp(log_norm_of([A], 8))
 
 
@@ -313,10 +312,10 @@ def test_adaptive_blocks_hold_exactly(seed, family, n):
 
 
 def test_cancelling_windows_count_with_their_rounding():
-    for n, seed in itertools.product((2, 3, 4), range(4)):
+    for n, seed in itertools.product((2, 3, 4), range(20)):
         J = random_chain(np.random.default_rng([n, seed]), "cancelling", 32, n)
         bounds = gp.norm_bounds(gp.JacobianChain.dense(J), lags=[32], block=1)
-        assert bounds.blocked_adaptive[0] >= exact_log_norm(J) - 33e-12
+        assert bounds.blocked_adaptive[0] >= float(log_norm_of(list(J), n)) - 33e-12
         assert bounds.blocked_adaptive[0] < bounds.step_norms[0] - 1
 
 
@@ -413,11 +412,11 @@ def test_what_is_switched_off_is_infinite():
 
 
 def test_the_tightest_bounds_are_named():
-    orthogonal = random_orthogonal(np.random.default_rng(2), 6)
-    normal = gp.JacobianChain.row_scaled(orthogonal, np.ones((2, 40, 6)))
-    bounds = gp.norm_bounds(normal, gamma=1.0)
-    assert bounds.tightest_certificate.tolist() == ["spectral_norm"] * 2
-    assert bounds.tightest_trajectory.tolist() == ["step_norms"] * 2  # the simplest of equals
+    # of equals the simplest, whatever their rounding is
+    cycles = np.linspace(0.1, 1.5, 20)[:, None, None] * np.eye(3)[[1, 2, 0]]
+    bounds = gp.norm_bounds(gp.JacobianChain.row_scaled(cycles, np.ones((37, 3))), gamma=1.0)
+    assert (bounds.tightest_certificate == "spectral_norm").all()
+    assert (bounds.tightest_trajectory == "step_norms").all()
     guessed = gp.norm_bounds(gp.JacobianChain.row_scaled(np.ones((2, 2)), np.ones((40, 2))))
     assert (guessed.kind, guessed.tightest_certificate) == ("trajectory", "none")
     dense = gp.norm_bounds(gp.JacobianChain.dense(np.ones((40, 2, 2))))

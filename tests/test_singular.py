@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from chains import FAMILIES, random_chain, random_orthogonal
+from chains import FAMILIES, nearly_singular, random_chain, random_orthogonal
 from exact import mp_log_singular_values
 from helpers import same, tolerance
 from test_norms import flipflop_chain, inline_product
@@ -209,6 +209,18 @@ def test_rank_one_without_a_zero_row_is_unresolved_never_noise():
     assert np.isnan(values.log_sigma[0, 1:]).all()
     assert np.isinf(values.error[0, 1:]).all()
     assert values.messages() == [gp.Status.NOT_RESOLVED.text]
+
+
+def test_what_is_one_ulp_from_singular_is_never_called_singular():
+    # regression: a pivot that rounding makes exactly zero is no proof (266 of 3622 claimed)
+    rng = np.random.default_rng(14)
+    for _ in range(150):
+        n = int(rng.integers(2, 5))
+        J = np.array([nearly_singular(rng, n), rng.standard_normal((n, n))])
+        exact = mp_log_singular_values(J)
+        assert np.isfinite(exact).all()
+        check(gp.singular_values(dense(J)), exact)
+        assert not np.isneginf(gp.lyapunov_spectrum(dense(J)).exponents).any()
 
 
 def test_singular_weights_without_zero_rows():

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradprop._kernels.factor import absorb
 from gradprop._kernels.jit import jit
-from gradprop._kernels.products import times
+from gradprop._kernels.products import _accumulate, times
 
 LN2 = math.log(2.0)
 
@@ -73,12 +73,15 @@ def _normalise(X, growth, shift):
 
 
 @jit
-def backward_steps(uppers, e, n_valid, first, C, coordinates, growth):
+def backward_steps(
+    uppers, e, n_valid, since, until, first, C, coordinates, growth, total, carry, counted
+):
     """C <- R^-1 C with unit columns, last step of the block first.
 
     C (R, k, k) holds the covariant vectors after the block in the basis Q, and then those before
     it; coordinates (R, m, k, k) and growth (R, m, k) receive, for each step, the coordinates
-    before it and the growth through it. k^3 / 3 flops a step.
+    before it and the growth through it. That of the steps since[r] .. until[r] - 1 is summed up in
+    total + carry (R, k), and they are counted (R,). k^3 / 3 flops a step.
     """
     R, m = e.shape
     k = C.shape[1]
@@ -89,4 +92,8 @@ def backward_steps(uppers, e, n_valid, first, C, coordinates, growth):
                 _solve(uppers[r, t], C[r], X)
                 _normalise(X, growth[r, t], e[r, t])
                 C[r] = X
+                if since[r] <= first + t < until[r]:
+                    counted[r] += 1
+                    for i in range(k):
+                        _accumulate(total[r], carry[r], i, growth[r, t, i])
             coordinates[r, t] = C[r]

@@ -151,16 +151,25 @@ def qr_exponent_steps(
 
 @jit
 def _absorb_row_norms(U, r, mantissa, exponent):
-    """Make the first r rows of U unit vectors, their norms going into the scales."""
+    """Make the first r rows of U unit vectors, their norms going into the scales.
+
+    Returns the first row that cancelled to zero, r if none did: it stays exactly zero.
+    """
+    lost = r
     for i in range(r):
         square = 0.0
         for j in range(U.shape[1]):
             square += U[i, j] * U[i, j]
         norm = math.sqrt(square)
+        if norm == 0.0:
+            U[i, :] = 0.0
+            lost = min(lost, i)
+            continue
         for j in range(U.shape[1]):
             U[i, j] /= norm
         mantissa[i], shift = math.frexp(mantissa[i] * norm)
         exponent[i] += shift
+    return lost
 
 
 @jit
@@ -291,7 +300,13 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
     U[:rank] = np.dot(graded, U[order])
     mantissa[:rank] = new_mantissa
     exponent[:rank] = new_exponent + shift
-    _absorb_row_norms(U, rank, mantissa, exponent)
+    lost = _absorb_row_norms(U, rank, mantissa, exponent)
+    sure = min(sure, lost) if lost < rank else sure
+    for i in range(lost, rank):
+        if not U[i].any():
+            # what cancelled is noise: any direction, at the size of the rounding
+            U[i, i] = 1.0
+            exponent[i] -= 52
     Q[:, :] = 0.0
     for i in range(live.size):
         Q[row_order[i], :rank] = basis[i, :rank]

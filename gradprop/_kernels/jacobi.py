@@ -10,14 +10,19 @@ from gradprop._kernels.jit import jit
 
 @jit
 def graded_finish(U, mantissa, exponent, r):
-    """Two graded LQ steps: P's singular values are those of diag(scales) U, U (r, r), sorted."""
+    """Two graded LQ steps: P's singular values are those of diag(scales) U, U (r, r), sorted.
+
+    The mantissa of a row that cancels to zero becomes nan: its value is lost in rounding.
+    """
     rows = U[:r].copy()
     for _ in range(2):
         _, R = np.linalg.qr(np.ascontiguousarray(rows.T))
         rows = _transposed_triangle(R, mantissa, exponent, r)
-        _absorb_row_norms(rows, r, mantissa, exponent)
+        lost = _absorb_row_norms(rows, r, mantissa, exponent)
         weight = np.empty(r)
         for i in range(r):
+            if i >= lost and not rows[i].any():
+                mantissa[i] = np.nan
             weight[i] = -(math.log2(mantissa[i]) + exponent[i])
         order = np.argsort(weight, kind="mergesort")
         rows = rows[order]
@@ -32,6 +37,8 @@ def _transposed_triangle(R, mantissa, exponent, r):
     graded = np.zeros((r, r))
     for j in range(r):
         for i in range(j, r):
+            if R[j, i] == 0.0:
+                continue
             shift = int(max(min(exponent[i] - exponent[j], 1000), -2200))
             graded[j, i] = math.ldexp(R[j, i] * (mantissa[i] / mantissa[j]), shift)
     return graded
@@ -41,7 +48,8 @@ def _transposed_triangle(R, mantissa, exponent, r):
 def jacobi_sweep(rows, mantissa, exponent):
     """One sweep of one-sided Jacobi on rows scaled by mantissa 2**exponent, all in log scale.
 
-    Returns the largest |cosine| between two rows met in the sweep. 3 n^3 flops.
+    Returns the largest |cosine| between two rows met in the sweep. 3 n^3 flops. The mantissa of a
+    row that cancels to zero becomes nan.
     Source: Demmel & Veselic, SIAM J. Matrix Anal. Appl. 13 (1992) 1204, Algorithm 4.1, with the
     ratio of the two scales kept apart so that it may underflow.
     """
@@ -75,6 +83,10 @@ def jacobi_sweep(rows, mantissa, exponent):
                 square_i += rows[i, k] ** 2
                 square_j += rows[j, k] ** 2
             norm_i, norm_j = math.sqrt(square_i), math.sqrt(square_j)
+            if norm_i == 0.0:
+                mantissa[i], norm_i = np.nan, 1.0
+            if norm_j == 0.0:
+                mantissa[j], norm_j = np.nan, 1.0
             for k in range(n):
                 rows[i, k] /= norm_i
                 rows[j, k] /= norm_j

@@ -161,17 +161,16 @@ def _packed(
     passes = Ginelli(chain, k, ends, rng)
     vectors, growth, angles = passes.run(times, splits)
     lengths, overflowed = chain.lengths.ravel(), chain.overflowed.ravel()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        exponents = passes.total / passes.counted[:, None]
-    zero, lost = passes.zero > 0, np.arange(k) >= passes.alive[:, None]
-    exponents = np.where(zero, -np.inf, np.where(lost, np.nan, exponents))
+    zero, hidden = passes.lost()
+    lost = zero | hidden
+    exponents = np.where(zero, -np.inf, np.where(lost, np.nan, passes.mean_growth))
     growth = np.where(zero[:, None], -np.inf, np.where(lost[:, None], np.nan, growth))
     beyond = times > lengths[:, None] - ends[1]
     undefined = beyond | (times < passes.since[:, None])
     status = np.where(overflowed, int(Status.OVERFLOWED), 0)
     status |= np.where(beyond.any(axis=1) & ~overflowed, int(Status.PADDED), 0)
     status |= np.where(zero.any(axis=1), int(Status.ZERO), 0)
-    status |= np.where((lost & ~zero).any(axis=1), int(Status.NOT_RESOLVED), 0)
+    status |= np.where(hidden.any(axis=1), int(Status.NOT_RESOLVED), 0)
     shape = chain.batch_shape
     kept = {"growth": growth, "angles": angles, "vectors": vectors}
     for name, value in kept.items():

@@ -14,6 +14,7 @@ from gradprop.lyapunov.intervals import N_BATCHES, SHORTEST, batch_means, studen
 from gradprop.lyapunov.spectrum import LyapunovSpectrum
 from gradprop.results import REPLICAS, Result, Status
 
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KaplanYorke(Result):
     """Kaplan-Yorke (Lyapunov) dimension.

@@ -19,8 +19,8 @@ from gradprop.norms import random_rotation
 class Ginelli:
     """Forward QR from checkpoint to checkpoint, then backward solves from the last one.
 
-    ``zero`` and ``unsure`` (R, k) mark directions lost exactly or in rounding by the end, which
-    stand last; ``since`` (R,) is the time from which on columns have kept their places.
+    ``since`` (R,) is the time from which on columns have kept their places: those of directions
+    that are lost stand last.
     """
 
     def __init__(self, chain: JacobianChain, k: int, ends: tuple[int, int], rng: Any) -> None:
@@ -31,19 +31,33 @@ class Ginelli:
         self._slices = replica_slices(R, R)
         widest = max(part.stop - part.start for part in self._slices)
         self._per_call = max(1, int(CALL_FLOPS // (widest * (2 * n * n * k + 8 * n * k * k))))
-        self.zero, self.unsure, self.since = _no_flags(R, k)
-        self.total, self.counted = np.zeros((R, k)), np.zeros(R)
+        self._zero, self._unsure, self.since = _no_flags(R, k)
+        self._alive_rows, self._bound = np.ones((R, n), dtype=bool), np.full(R, n)
+        self._total, self._carry = np.zeros((2, R, k))
+        self._counted = np.zeros(R, dtype=np.int64)
+
+    def lost(self) -> tuple[Any, Any]:
+        """Directions that exact zeros take away, and those behind a pivot that is lost, (R, k)."""
+        proven = np.arange(self._zero.shape[1]) >= self._bound[:, None]
+        doubtful = (self._unsure > 0) | (self._zero > 0) & ~proven
+        return proven, np.maximum.accumulate(doubtful, axis=1) & ~proven
 
     @property
     def alive(self) -> Int:
-        """Leading directions that are lost neither exactly nor in rounding, (R,)."""
-        lost = (self.zero | self.unsure) > 0
-        return np.asarray(np.where(lost.any(axis=1), lost.argmax(axis=1), lost.shape[1]))
+        """How many leading directions are not lost, (R,)."""
+        proven, doubtful = self.lost()
+        return np.asarray((~(proven | doubtful)).sum(axis=1))
+
+    @property
+    def mean_growth(self) -> Float:
+        """Of the steps between the two ends, (R, k)."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray((self._total + self._carry) / self._counted[:, None])
 
     def run(self, times: Int, splits: Int) -> tuple[Float, Float, Float]:
         """Both passes; vectors, growth and angles at `times`."""
         R, n, k = self._Q.shape
-        flags = self.zero, self.unsure, self.since
+        flags = self._zero, self._unsure, self.since
         length = max(1, math.isqrt(self._chain.n_steps - self._ends[0]))
         starts = range(self._ends[0], self._chain.n_steps, length)
         self._advance(0, self._ends[0], flags)
@@ -72,8 +86,14 @@ class Ginelli:
         return vectors, growth, angles
 
     def _advance(self, start: int, stop: int, flags: tuple[Int, Int, Int]) -> None:
-        for _ in self._forward(start, stop, flags):
-            pass
+        """First pass: only the basis, flags and zeros that are proven are carried on."""
+        from gradprop._kernels import structure
+
+        for block, _, _ in self._forward(start, stop, flags):
+            structure.follow_steps(
+                block.matrices, block.index, block.scales, block.identity, self._n_valid,
+                block.first, self._alive_rows, self._bound,
+            )  # fmt: skip
 
     def _forward(
         self, start: int, stop: int, flags: tuple[Int, Int, Int]
@@ -104,18 +124,16 @@ class Ginelli:
 
         R, m, k, _ = uppers.shape
         coordinates, growth = np.empty((R, m, k, k)), np.zeros((R, m, k))
+        until = self._n_valid - self._ends[1]
 
         def work(part: slice) -> None:
             covariant.backward_steps(
-                uppers[part], block.exponents[part], self._n_valid[part], block.first,
-                C[part], coordinates[part], growth[part],
+                uppers[part], block.exponents[part], self._n_valid[part], self.since[part],
+                until[part], block.first, C[part], coordinates[part], growth[part],
+                self._total[part], self._carry[part], self._counted[part],
             )  # fmt: skip
 
         spread(work, self._slices)
-        t = block.first + np.arange(m)
-        counted = (t >= self.since[:, None]) & (t < self._n_valid[:, None] - self._ends[1])
-        self.total += np.where(counted[..., None], growth, 0.0).sum(axis=1)
-        self.counted += counted.sum(axis=1)
         return coordinates, growth
 
 

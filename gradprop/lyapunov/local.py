@@ -113,7 +113,8 @@ class _Windows:
             edges = self._burn_in + self._window * np.arange(1, K + 1)
             history, zero, unsure = (a[..., : self._k] for a in diagonal_history(folds[0], edges))
         else:
-            history, zero, unsure = folds[0].history, folds[0].zero > 0, folds[0].unsure > 0
+            history = folds[0].history
+            zero, unsure = folds[0].lost()
         lost = np.maximum.accumulate(unsure, axis=-1) & ~zero
         local = np.diff(history, axis=1, prepend=0.0) / self._window
         filled = np.clip((chain.lengths.ravel() - self._burn_in) // self._window, 0, K)
@@ -169,6 +170,9 @@ def _statistics(local: Float, window: int, doublings: int) -> dict[str, Float]:
         if len(pooled) >= FEWEST_POOLED:
             growth[j] = window * 2**j * pooled.var(axis=0, ddof=1)
     centred = values - values.mean(axis=0) if K else values
+    # what varies by the rounding of running sums only does not vary
+    noise = 4 * K * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
+    centred = np.where(np.abs(centred).max(axis=0, initial=0.0) > noise, centred, 0.0)
     covariance = centred.T @ centred / (K - 1) if K > 1 else np.full((k, k), np.nan)
     mean = local.mean(axis=0) if K else np.full(k, np.nan)
     quantiles = np.quantile(values, LEVELS, axis=0) if K else np.full((len(LEVELS), k), np.nan)

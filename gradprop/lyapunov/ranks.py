@@ -57,7 +57,7 @@ def effective_rank(singular_values: SingularValues) -> EffectiveRank:
     -------
     EffectiveRank
         ``participation`` and ``entropy``, each (..., L), between 1 and n; 0 where the product is
-        exactly zero; nan, with status NOT_RESOLVED, where unresolved values could change the answer.
+        exactly zero; nan, with status NOT_RESOLVED, where unresolved values could change them.
 
     Raises
     ------

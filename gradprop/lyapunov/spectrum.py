@@ -132,7 +132,8 @@ class Exponents:
             history, zero, unsure = diagonal_history(fold, self._burn_in + history_steps[0])
             history, zero, unsure = (a[..., : self._k] for a in (history, zero, unsure))
         else:
-            history, zero, unsure = fold.history, *fold.lost()
+            history = fold.history
+            zero, unsure = fold.lost()
         mean, error, status = _averages(history, history_steps, steps)
         # a pivot lost in rounding spoils its own direction and those below it
         lost = np.maximum.accumulate(unsure, axis=-1) & ~zero
