@@ -182,7 +182,7 @@ def _spectrum_of(ball: _Ball, n: int, known: int) -> tuple[Float, Float] | None:
     log_sigma = finished(U, mantissa, exponent + ball.exponent, known, n)
     condition = np.linalg.cond(U[:known]) if known else 1.0
     size = np.abs(log_sigma[:known]).max(initial=0.0)
-    error = np.full(n, 8 * n * EPS * condition + 4 * EPS * size + n * radius)
+    error = np.full(n, n * condition * (8 * EPS + radius) + 4 * EPS * size)
     error[known:] = 0.0
     return log_sigma, error
 

@@ -137,8 +137,7 @@ class GradedFold:
         self.log_sigma[r, at] = finished(
             state.U[0], state.mantissa[0], state.exponent[0], rank, self.log_sigma.shape[-1]
         )
-        self.sure[r, at] = min(int(state.sure[0]), rank) if rank < state.bound[0] else state.sure[0]
-        self.bound[r, at] = state.bound[0]
+        self.sure[r, at], self.bound[r, at] = state.sure[0], state.bound[0]
 
 
 def _apply_waiting(state: Graded, matrix: Float) -> None:

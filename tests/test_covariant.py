@@ -188,15 +188,19 @@ def test_a_direction_that_is_lost_has_minus_infinity_and_no_vector():
 
 
 def test_before_a_leading_direction_dies_nothing_is_told():
-    zero = np.diag([0.0, 1.0, 1.0])
-    start = np.array([np.diag([4.0, 2.0, 1.0])] * 100)
-    chain = np.concatenate([start, [zero], start])
-    # the coordinate axes are the directions; the first one, which leads, dies at step 101
-    result = gp.covariant_vectors(dense(chain), burn_in=50)
+    # 1300 steps turn the basis exactly into the axes (2^-1300 is 0); the first one, which leads,
+    # then dies
+    start, zero = np.array([np.diag([4.0, 2.0, 1.0])] * 1300), np.diag([0.0, 1.0, 1.0])
+    chain = np.concatenate([start, [zero], start[:100]])
+    result = gp.covariant_vectors(dense(chain), burn_in=1250, tail=50)
     assert result.status & gp.Status.ZERO
-    alive = result.times >= 101
-    np.testing.assert_allclose(result.growth[alive][:, :2], [[np.log(2), 0]] * alive.sum())
+    after = result.times >= 1301
+    assert after.sum() == 51
+    np.testing.assert_allclose(result.growth[after][:, :2], [[np.log(2), 0]] * 51, atol=1e-15)
+    np.testing.assert_allclose(result.exponents[:2], [np.log(2), 0], atol=1e-15)
+    assert up_to_sign(result.vectors[after][..., :2], np.eye(3)[:, 1:]) <= 4 * EPS
     assert result.exponents[2] == -np.inf
+    assert np.isnan(result.vectors[~after]).all()
 
 
 def test_directions_lost_in_rounding():
