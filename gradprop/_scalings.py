@@ -9,6 +9,7 @@ import numpy as np
 
 from gradprop.blocks import Float
 from gradprop.environment import single_threaded_blas
+from gradprop.largest import largest_singular_values
 
 LIMIT = 30.0
 """Largest |x|: e^60 between the units of S is what float64 can tell apart in S W S^-1."""
@@ -87,7 +88,7 @@ class _Search:
 
     def value(self, x: Float, weight: float) -> float:
         """What is to be minimised."""
-        norm = np.linalg.norm(self._W * np.exp(x[:, None] - x), 2)
+        norm = largest_singular_values(self._W * np.exp(x[:, None] - x))
         return float(weight * np.ptp(x) + np.logaddexp(self._keep, self._gain + np.log(norm)))
 
     def minimised(self, weight: float, starts: list[Float], stages: Sequence[int]) -> Float:
@@ -112,10 +113,13 @@ class _Search:
             )
             return value, gradient
 
-        bounds = [(-LIMIT, LIMIT)] * len(start)
-        options = {"maxiter": MOST_ITERATIONS}
         x = minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-LIMIT, LIMIT)] * len(start),
+            options={"maxiter": MOST_ITERATIONS},
         ).x
         return np.asarray(x - (x.max() + x.min()) / 2)
 

@@ -120,7 +120,9 @@ class Spectrum:
             error=grid.in_order(error).reshape(shape),
             resolved=grid.in_order(resolved & ~np.isnan(values)).reshape(shape),
             escalated=grid.in_order(escalated).reshape(shape[:-1]),
-            orbit_error=grid.in_order(_orbit_error(chain, grid, values)).reshape(shape),
+            orbit_error=grid.in_order(
+                _orbit_error(chain, grid, values, escalated, self._tol)
+            ).reshape(shape),
             status=status.reshape(chain.batch_shape),
             anchor=self._anchor,
             tol=self._tol,
@@ -170,16 +172,26 @@ def _escalate(
     return done
 
 
-def _orbit_error(chain: JacobianChain, grid: LagGrid, log_sigma: Float) -> Float:
+def _orbit_error(
+    chain: JacobianChain,
+    grid: LagGrid,
+    log_sigma: Float,
+    escalated: NDArray[np.bool_],
+    tol: float,
+) -> Float:
     """Change of ln sigma (R, L, n) under a start one ulp away."""
     if not chain.source.has_orbit:
         return np.full(log_sigma.shape, np.nan)
     moved = chain.perturbed()
     fold = GradedFold(moved, grid, grid.reverse, None)
     run(moved, [fold])
-    both_zero = np.isneginf(fold.log_sigma) & np.isneginf(log_sigma)
+    other = fold.log_sigma
+    # what float64 could not settle here it cannot settle there
+    doubt = np.where(escalated, np.inf, 0.0)[..., None]
+    _escalate(moved, grid, other, np.broadcast_to(doubt, other.shape).copy(), tol)
+    both_zero = np.isneginf(other) & np.isneginf(log_sigma)
     with np.errstate(invalid="ignore"):
-        return np.where(both_zero, 0.0, np.abs(fold.log_sigma - log_sigma))
+        return np.where(both_zero, 0.0, np.abs(other - log_sigma))
 
 
 def _sorted_diagonal(fold: DiagonalLogs) -> tuple[Float, Float]:

@@ -87,15 +87,6 @@ def orthonormalise(B, pivots):
 
 
 @jit
-def _close(B, counted, sums, carry, zero, unsure, history):
-    """Exactly orthonormal basis of a transposed panel, by `factor.absorb`; returns R."""
-    panel = np.ascontiguousarray(B.T)
-    upper = absorb(panel, 0, counted, sums, carry, zero, unsure, history)
-    B[:] = panel.T
-    return upper
-
-
-@jit
 def _spread(upper):
     """Ln of the longest column over the smallest pivot; inf where one is zero."""
     k = upper.shape[0]
@@ -110,10 +101,19 @@ def _spread(upper):
 
 
 @jit
+def _close(B, shift, counted, sums, carry, zero, unsure, history):
+    """`factor.absorb` of a transposed panel; returns the period that looks safe then, 0 or 1."""
+    panel = np.ascontiguousarray(B.T)
+    upper = absorb(panel, shift, counted, sums, carry, zero, unsure, history)
+    B[:] = panel.T
+    # a lost direction has no columns to lose against: no panel with it is well conditioned
+    return 1 if _spread(upper) <= TARGET and zero.max() == 0 and unsure.max() == 0 else 0
+
+
+@jit
 def _record(B, exponent, sums, carry, row):
     """row <- the sums once the panel B, times 2**exponent, will have been orthonormalised."""
-    largest = np.abs(B).max()
-    if largest < 2.0**900:
+    if np.abs(B).max() < 2.0**900:
         _, upper = np.linalg.qr(np.ascontiguousarray(B.T))
         for i in range(row.size):
             row[i] = sums[i] + carry[i] + math.log(abs(upper[i, i])) + exponent * LN2
@@ -147,17 +147,6 @@ def _several_steps(
 
 
 @jit
-def _one_step(M, d, e, a, counted, Q, work, sums, carry, zero, unsure, history):
-    """Householder QR after one step; returns the period that looks safe from here, 0 or 1."""
-    push(M, d, a, Q, work)
-    panel = np.ascontiguousarray(work.T)
-    upper = absorb(panel, e, counted, sums, carry, zero, unsure, history)
-    Q[:] = panel.T
-    # a lost direction has no columns to lose against: no panel with it is well conditioned
-    return 1 if _spread(upper) <= TARGET and zero.max() == 0 and unsure.max() == 0 else 0
-
-
-@jit
 def exponent_steps(
     M, index, d, e, a, n_valid, first, burn_in, longest,
     Q, sums, carry, zero, unsure, period, age, edges, met, history,
@@ -178,11 +167,11 @@ def exponent_steps(
                 break
             if period[r] == 0:
                 age[r] += 1
-                safe = _one_step(
-                    M[index[r, t]], d[r, t], e[r, t], a[r, t], age[r] > burn_in,
-                    Q[r], work, sums[r], carry[r], zero[r], unsure[r], history[r],
-                )  # fmt: skip
-                period[r] = min(safe, longest)
+                push(M[index[r, t]], d[r, t], a[r, t], Q[r], work)
+                Q[r], counted = work, age[r] > burn_in
+                period[r] = min(longest, _close(
+                    Q[r], e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r]
+                ))  # fmt: skip
                 if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                     history[r, met[r]] = sums[r] + carry[r]
                     met[r] += 1
@@ -198,4 +187,5 @@ def exponent_steps(
             Q[r], age[r], met[r] = B, age[r] + p, seen
             period[r] = max(1, min(2 * period[r], longest, int(TARGET * p / max(spread, 1e-3))))
             if age[r] == burn_in:
-                _close(Q[r], False, sums[r], carry[r], zero[r], unsure[r], history[r])
+                counted = age[r] > burn_in
+                _close(Q[r], e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])

@@ -33,7 +33,8 @@ def forward_steps(M, index, d, e, a, n_valid, first, Q, zero, unsure, moved, bas
             times(M[index[r, t]], d[r, t], a[r, t], np.ascontiguousarray(Q[r]), B)
             for i in range(k):
                 labels[0, i] = i
-            uppers[r, t] = absorb(B, 0, False, sums, carry, zero[r], unsure[r], labels)
+            counted = n_valid[r] < 0
+            uppers[r, t] = absorb(B, e[r, t], counted, sums, carry, zero[r], unsure[r], labels)
             for i in range(k):
                 if labels[0, i] != i:
                     moved[r] = first + t + 1

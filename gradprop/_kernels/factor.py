@@ -59,18 +59,36 @@ def _dependent_column(upper):
 
 
 @jit
+def _take_columns(A, order):
+    """A <- A[:, order] (indexing with an array would compile for seconds)."""
+    row = np.empty(order.size)
+    for i in range(A.shape[0]):
+        row[:] = A[i]
+        for j in range(order.size):
+            A[i, j] = row[order[j]]
+
+
+@jit
 def _move_last(dead, B, sums, carry, zero, unsure, history):
     """Stable: marked columns of B, and what belongs to them, go behind the others."""
     total = np.sum(dead)
     if total == 0 or np.sum(dead[dead.size - total :]) == total:
         return
-    order = np.argsort(dead, kind="mergesort")
-    B[:] = B[:, order]
+    order = np.empty(dead.size, np.int64)
+    living, lost = 0, dead.size - total
+    for i in range(dead.size):
+        if dead[i]:
+            order[lost] = i
+            lost += 1
+        else:
+            order[living] = i
+            living += 1
+    _take_columns(B, order)
+    _take_columns(history, order)
     sums[:] = sums[order]
     carry[:] = carry[order]
     zero[:] = zero[order]
     unsure[:] = unsure[order]
-    history[:] = history[:, order]
 
 
 @jit
