@@ -18,9 +18,6 @@ from gradprop.lyapunov.spectrum import lyapunov_spectrum
 from gradprop.pooling import pool
 from gradprop.results import Result, Status
 
-LOWEST = -1e4
-"""What stands for an exponent of -inf while the root is looked for."""
-
 Made = RNN | tuple[RNN, ArrayLike] | JacobianChain
 
 
@@ -78,8 +75,8 @@ class _Exponent:
         self.known: dict[float, tuple[float, float, float, int]] = {}
 
     def __call__(self, gain: float) -> float:
-        """The exponent, finite even if it is -inf."""
-        return max(self.at(float(gain))[0], LOWEST)
+        """The exponent."""
+        return self.at(float(gain))[0]
 
     def at(self, gain: float) -> tuple[float, float, float, int]:
         """Exponent, ends of its interval and status."""

@@ -14,11 +14,11 @@ import numba
 import numpy as np
 import pytest
 from chains import random_chain, random_orthogonal
-from exact import mp_log_singular_values
+from exact import exact_product, mp_log_singular_values, rank_and_minor
 from helpers import ROOT, layouts, same, tolerance
 
 import gradprop as gp
-from gradprop._kernels import cells, factor, jacobi, products
+from gradprop._kernels import cells, factor, jacobi, products, structure
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
 
 EPS = float(np.finfo(np.float64).eps)
@@ -347,6 +347,74 @@ def test_graded_steps_and_jacobi(n):
     np.testing.assert_allclose(
         got, mp_log_singular_values(J), atol=tolerance(np.float64, n, 12) * condition
     )
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_diagonal_steps(n, reverse, kind):
+    rng, R, m = np.random.default_rng(n), 2, 8
+    a = rng.standard_normal((R, m, n)) + (1j * rng.standard_normal((R, m, n))) * (kind == "complex")
+    a = a if kind == "complex" else a.real.copy()
+    a[1, 3, 0] = 0.0
+    n_valid, column = np.array([8, 6]), np.array([-1, 0, -1, -1, 1, -1, 2, -1, 3])
+    sums, carry, magnitude = np.zeros((3, R, n))
+    logs, magnitudes = np.full((2, R, 4, n), np.nan)
+    with np.errstate(divide="ignore"):
+        steps = np.log(np.abs(a))
+    products.log_sum_steps(
+        steps, 0.5, n_valid, 0, reverse, sums, carry, magnitude, np.zeros(R, int), column,
+        logs, magnitudes,
+    )  # fmt: skip
+    v = rng.uniform(0.5, 1, (R, n)).astype(a.dtype)
+    pushed, exponent, log_norm = v.copy(), np.zeros(R, int), np.full((R, 4), np.nan)
+    products.diagonal_vector_steps(
+        a, n_valid, 0, reverse, pushed, exponent, np.zeros(R, int), column, log_norm
+    )
+    for r in range(R):
+        own = a[r, : n_valid[r]][:: -1 if reverse else 1]
+        for lag, c in ((1, 0), (4, 1), (6, 2), (8, 3)):
+            if lag > n_valid[r]:
+                assert np.isnan(logs[r, c]).all()
+                assert np.isnan(log_norm[r, c])
+                continue
+            P = np.prod(own[:lag], axis=0)
+            with np.errstate(divide="ignore"):
+                expected = np.log(np.abs(P))
+            np.testing.assert_allclose(logs[r, c], expected, atol=tolerance(np.float64, 2, lag))
+            finite = np.abs(np.where(own[:lag] == 0, 1, own[:lag]))
+            if (own[:lag] != 0).all():
+                total = np.abs(np.log(finite)).sum(axis=0) + 0.5 * lag
+                np.testing.assert_allclose(magnitudes[r, c], total, rtol=1e-14)
+            size = np.linalg.norm(P * v[r])
+            if size > 0:
+                assert log_norm[r, c] == pytest.approx(math.log(size), abs=60 * EPS)
+        ends = np.ldexp(1.0, exponent[r]) * pushed[r]
+        np.testing.assert_allclose(ends, P * v[r], atol=60 * EPS * np.abs(P * v[r]).max())
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_structure_of_zeros_is_never_wrong(n):
+    rng = np.random.default_rng(n)
+    attained = 0
+    for _ in range(40):
+        alive, P, most = np.ones(n, bool), [], n
+        for _ in range(4):
+            M = rng.integers(-3, 4, (n, n)) * (rng.random((n, n)) < 0.35).astype(float)
+            d, a = 1.0 * (rng.random(n) < 0.8), float(rng.random() < 0.2)
+            J = a * np.eye(n) + d[:, None] * M
+            most = min(most, structure.follow(M, d, a, alive))
+            P.append(J)
+            exact = exact_product(np.array(P), n)[0]
+            rank = rank_and_minor(exact)[0]
+            # a row that is dead is zero, whatever the numbers are
+            assert not any(any(row) for row, live in zip(exact, alive, strict=True) if not live)
+            assert rank <= most
+            attained += rank == most
+    assert attained > 40
+    live = np.ones(n, bool)
+    assert structure.follow_diagonal(np.arange(n) * 1.0, live) == n - 1
+    assert not live[0]
 
 
 def test_pivoted_qr_stops_at_the_exact_rank():
