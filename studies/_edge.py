@@ -81,7 +81,7 @@ def _against_size(axes: Axes, points: SweepResult) -> None:
             label=f"variance {v:g}",
         )  # fmt: skip
     iid = [np.exp(-gp.newman_exponents(int(n), n**-0.5).exponents[0]) - 1 for n in sizes]
-    axes.plot(sizes, iid, "k:", label="fresh W at every step, linear (exact)")
+    axes.plot(sizes, iid, "k:", label="iid product, exact")
     axes.axhline(0, color="0.6", lw=0.5)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(n) for n in sizes])
@@ -89,7 +89,7 @@ def _against_size(axes: Axes, points: SweepResult) -> None:
     axes.set_xlabel("units n")
     axes.set_ylabel(r"$g_c$ / theory − 1")
     axes.set_title("(b) finite-size shift")
-    axes.legend(loc="upper right").set_in_layout(False)
+    axes.legend(loc="upper right", fontsize=6).set_in_layout(False)
 
 
 def _statistics(groups: list[Array]) -> tuple[Array, Array]:

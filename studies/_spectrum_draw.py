@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 MARKERS = "osD^"
-GREY = "0.45"
 
 
 def inner(values: Array) -> Array:
@@ -47,9 +46,9 @@ def draw(data: Data, width: float) -> Figure:
 
     figure = Figure(figsize=(width, 1.2 * width))
     rows = figure.add_gridspec(3, 1)
-    a = rows[0].subgridspec(1, 4, wspace=0.05).subplots()
-    b, c = rows[1].subgridspec(1, 2).subplots()
-    d, e, f = rows[2].subgridspec(1, 3).subplots()
+    a = rows[0].subgridspec(1, 4, wspace=0.05).subplots(squeeze=False)[0]
+    b, c = rows[1].subgridspec(1, 2).subplots(squeeze=False)[0]
+    d, e, f = rows[2].subgridspec(1, 3).subplots(squeeze=False)[0]
     for axes, case in zip(a, _cases(data["theory"]), strict=True):
         _spectrum(axes, data, case)
     a[0].set_title("(a) " + a[0].get_title("left"))
@@ -77,7 +76,9 @@ def _name(case: dict[str, float]) -> str:
 def _spectrum(axes: Axes, data: Data, case: dict[str, float]) -> None:
     theory = data["theory"].select(**case)
     spectrum = data["spectrum"].select(**case)
-    for k, n in enumerate(np.unique(spectrum["n"])):
+    sizes = np.unique(spectrum["n"])
+    for k in (0, len(sizes) - 1):
+        n = sizes[k]
         curve = spectrum.select(n=n)["curve"].mean(axis=0)
         axes.plot(
             bins(len(curve)), curve, MARKERS[k], color=COLOURS[k], ms=2.2, mew=0, label=f"n = {n}"
@@ -98,17 +99,19 @@ def _gaps(axes: Axes, data: Data) -> None:
     spectrum = data["spectrum"].select(**case)
     for k, n in enumerate(np.unique(spectrum["n"])):
         gap = spectrum.select(n=n)["gap"]
-        u, mean = bins(gap.shape[-1]), gap.mean(axis=0)
         error = gap.std(axis=0, ddof=1) / np.sqrt(len(gap))
         axes.errorbar(
-            u, mean, error, color=COLOURS[k], marker=MARKERS[k], ms=2.2, lw=0.7, ls="-",
-            elinewidth=0.5, label=f"n = {n}",
+            inner(bins(gap.shape[-1])), inner(gap.mean(axis=0)), inner(error), color=COLOURS[k],
+            marker=MARKERS[k], ms=2.2, lw=0.7, ls="-", elinewidth=0.5, label=f"n = {n}",
         )  # fmt: skip
     axes.axhline(0.0, color="0.7", lw=0.5, ls="-", zorder=0)
+    axes.set_xlim(0, 1)
     axes.set_xlabel("share $u=i/n$")
     axes.set_ylabel("measured − theory\n[nats per step]")
-    axes.set_title(f"(b) gap, {_name(case)}")
-    axes.legend(fontsize=5.5, ncols=2).set_in_layout(False)
+    axes.set_title(f"(b) gap, {_name(case)}, 5–95 %")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low - 0.3 * (high - low), high)
+    axes.legend(fontsize=5.5, ncols=2, loc="lower left").set_in_layout(False)
 
 
 def _sizes(axes: Axes, data: Data) -> None:
@@ -118,23 +121,23 @@ def _sizes(axes: Axes, data: Data) -> None:
     for k, case in enumerate(_cases(data["theory"])):
         points = [spectrum.select(**case, n=n) for n in sizes]
         exact = data["theory"].select(**case)["lambda_1"][0]
-        low = [exact - p["lambda_1"].mean() for p in points]
+        gap = [abs(exact - p["lambda_1"].mean()) for p in points]
         axes.plot(
             sizes, [rms_gap(p) for p in points], "-", marker=MARKERS[k], color=COLOURS[k], lw=0.9,
             ms=3, label=_name(case),
         )  # fmt: skip
-        axes.plot(sizes, low, ":", marker=MARKERS[k], color=COLOURS[k], mfc="none", lw=0.9, ms=3)
-    guide = sizes / sizes[0]
-    axes.plot(sizes, 0.02 / guide, "-", color="0.6", lw=0.5)
-    axes.text(sizes[-1], 0.02 / guide[-1], "1/n", fontsize=6, color=GREY, ha="right", va="top")
+        axes.plot(sizes, gap, ":", marker=MARKERS[k], color=COLOURS[k], mfc="none", lw=0.9, ms=3)
+    axes.plot(sizes, 1 / sizes, "-", color="0.5", lw=0.5, label="1/n")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(n) for n in sizes])
     axes.minorticks_off()
     axes.set_xlabel("units n")
     axes.set_ylabel("[nats per step]")
-    axes.set_title(r"(c) rms gap; dotted: theory − $\lambda_1$")
-    axes.legend(fontsize=5.5).set_in_layout(False)
+    axes.set_title(r"(c) rms gap; dotted: gap of $\lambda_1$")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 6, high)
+    axes.legend(fontsize=5.5, ncols=2, loc="lower left").set_in_layout(False)
 
 
 def _local(axes: Axes, local: SweepResult) -> None:
@@ -163,7 +166,7 @@ def _windows(axes: Axes, local: SweepResult) -> None:
         )  # fmt: skip
         axes.axhline(exact, color="k", lw=0.6, ls="-")
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("window [steps]")
     axes.set_ylabel("window × variance")
     axes.set_title(r"(e) exact: $\psi_1/4$")
@@ -175,14 +178,15 @@ def _lags(axes: Axes, lags: SweepResult) -> None:
         for kind, face in (("fresh", COLOURS[k]), ("tied", "none")):
             points = lags.select(kind=kind, n=n)
             axes.plot(
-                points["lags"][0], points["log_sigma"].mean(axis=0), MARKERS[k], color=COLOURS[k],
-                mfc=face, ms=2.4, mew=0.5, label=f"{kind}, n = {n}",
+                points["lags"][0], np.median(points["log_sigma"], axis=0), MARKERS[k], ms=2.4,
+                color=COLOURS[k], mfc=face, mew=0.5, label=f"{kind}, n = {n}",
             )  # fmt: skip
-        axes.plot(points["lags"][0], points["line"][0], ":", color=COLOURS[k], lw=0.9)
-    first = lags["lags"][0], lags["edge"][0]
-    axes.plot(*first, "k-", lw=0.7, label="n = ∞")
+        label = r"$\lambda_1\ell$" if k == 0 else None
+        axes.plot(points["lags"][0], points["line"][0], ":", color=COLOURS[k], lw=0.9, label=label)
+    axes.plot(lags["lags"][0], lags["edge"][0], "k-", lw=0.7, label="n = ∞")
     axes.set_xscale("log")
     axes.set_xlabel(r"lag $\ell$ [steps]")
-    axes.set_ylabel(r"$\ln\sigma_1$ [nats]")
-    axes.set_title("(f) gain 1")
-    axes.legend(fontsize=5, loc="lower left").set_in_layout(False)
+    axes.set_ylabel(r"$\ln\,\sigma_1$ [nats]")
+    axes.set_title("(f) products, gain 1")
+    axes.set_ylim(top=axes.get_ylim()[1] + 2)
+    axes.legend(fontsize=5.5, loc="upper left", handlelength=1.2).set_in_layout(False)

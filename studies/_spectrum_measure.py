@@ -81,7 +81,7 @@ def measure_local(point: Mapping[str, Any], rng: np.random.Generator) -> dict[st
 def measure_lags(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Largest singular value (ln) of products of critical Gaussian matrices, by lag."""
     n, n_lags, size = int(point["n"]), int(point["n_lags"]), int(point["n_networks"])
-    lags = np.unique(np.geomspace(1, n_lags, 30).astype(int))
+    lags = np.unique(np.geomspace(1, n_lags, 24).astype(int))
     if point["kind"] == "tied":
         W = gp.initialise("gaussian", n, size=size, rng=rng, gain=1.0)
         chain = gp.JacobianChain.row_scaled(W, np.ones((size, n_lags, n)))

@@ -57,7 +57,7 @@ def sweeps(options: argparse.Namespace) -> Sequence[Sweep]:
         {"kind": ["fresh", "tied"], "n": [16, 32] if quick else [32, 128]},
         seeds=seed_range(options, 2 if quick else 8),
         rng_keys=("kind", "n"),
-        constants={"n_networks": 4, "n_lags": 100 if quick else 400},
+        constants={"n_networks": 4, "n_lags": 100},
     )
     return [spectrum, theory, local, lags]
 

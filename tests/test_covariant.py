@@ -46,6 +46,13 @@ def test_a_constant_matrix_that_is_not_symmetric():
     np.testing.assert_allclose(vectors.angles, math.acos(2 / math.sqrt(13)), atol=1e-12)
 
 
+def test_directions_are_ordered_whatever_their_axes():
+    # a basis that started on the axes would keep 0.1 before 0.4 for ever
+    result = gp.covariant_vectors(dense([np.diag([0.1, 0.4, 0.3])] * 400), burn_in=180)
+    np.testing.assert_allclose(result.exponents, np.log([0.4, 0.3, 0.1]), atol=1e-12)
+    assert up_to_sign(result.vectors, np.eye(3)[:, [1, 2, 0]]) <= 1e-12
+
+
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_periodic_chains_have_eigenvectors_of_the_period(n):
     """Three factors in turn: their order shows, and each time has its own vectors."""

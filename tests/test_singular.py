@@ -13,6 +13,7 @@ from helpers import same, tolerance
 from test_norms import flipflop_chain, inline_product
 
 import gradprop as gp
+from gradprop.graded import finished
 
 EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense
@@ -241,6 +242,45 @@ def test_cancelling_products_are_refused():
     # known enough for who asks for less
     few = J[90:110]
     assert check(gp.singular_values(dense(few), tol=1e-3), mp_log_singular_values(few)) == 0
+
+
+@pytest.mark.parametrize(("seed", "n", "half"), [(644, 5, 27), (1453, 2, 20)])
+def test_noise_that_agrees_by_chance_is_not_believed(seed, n, half):
+    # regression: three computations within 0.003 and 0.02 of each other, 1.4 and 2 nats off
+    rng = np.random.default_rng([31, 8, seed])
+    assert (rng.integers(2, 9), rng.integers(1, 31)) == (n, half)
+    A = rng.standard_normal((n, n)) / math.sqrt(n)
+    J = np.array([np.linalg.inv(A)] * half + [A] * half)
+    values = gp.singular_values(dense(J), tol=10.0)
+    check(values, mp_log_singular_values(J))
+    assert not values.resolved[0, 0]
+    assert values.error[0, 0] == np.inf
+
+
+def test_rows_that_cancel_exactly_are_lost_not_a_crash():
+    # regression: two rows of U came out opposite, a row of the triangle as zero
+    rng = np.random.default_rng([31, 9, 421])
+    n, steps, rank = int(rng.integers(2, 9)), 2 * int(rng.integers(1, 31)), int(rng.integers(1, 8))
+    W = rng.integers(-4, 5, (n, rank)) @ rng.integers(-4, 5, (rank, n))
+    J = rng.integers(1, 256, (steps, n, 1)) / 256.0 * W
+    assert (n, steps, rank) == (8, 54, 2)
+    for lag in (5, 54):
+        assert check(gp.singular_values(dense(J[:lag])), mp_log_singular_values(J[:lag])) == 6
+
+
+@pytest.mark.parametrize(
+    ("U", "exponent", "exact"),
+    [
+        ([[1.0, 0.0], [1.0, 0.0]], [1, 1], [0.5 * math.log(2.0), np.nan]),
+        ([[1.0, 0.0], [-1.0, 0.0]], [1, -40], [0.0, np.nan]),
+        ([[1.0, 0, 0], [0, 1.0, 0], [0, -1.0, 0]], [5, 1, -29], [math.log(16), 0.0, np.nan]),
+    ],
+)
+def test_parallel_rows_have_one_value_and_a_lost_one(U, exponent, exact):
+    n = len(U)
+    mantissa, exponents = np.full(n, 0.5), np.array(exponent, dtype=np.int64)
+    got = finished(np.array(U), mantissa, exponents, n, n)
+    np.testing.assert_allclose(got, exact, rtol=0, atol=4 * EPS * 3)
 
 
 def test_strongly_non_normal_products_are_refused_or_right():
