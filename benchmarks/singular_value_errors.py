@@ -71,7 +71,7 @@ def one(J: Numbers) -> Mapping[str, Numbers]:
     chain, exact = gp.JacobianChain.dense(J), _exact_products.log_singular_values(J)
     exact_norms = [exact[0], frobenius(J)] if exact else []
     sigma, norm = gp.singular_values(chain), norms(chain)
-    with mock.patch("gradprop.escalation.available", lambda: False):
+    with mock.patch("gradprop.escalation.available", return_value=False):
         sigma_alone, norm_alone = gp.singular_values(chain, tol=FLOAT64_TOL), norms(chain)
     return {
         "sigma": ratios(sigma.error[0], errors(sigma.log_sigma[0], exact)),

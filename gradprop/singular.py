@@ -162,7 +162,7 @@ def _compare(
 def _escalate(
     chain: JacobianChain, grid: LagGrid, log_sigma: Float, error: Float, tol: float
 ) -> NDArray[np.bool_]:
-    """Replace what is not known to `tol`, in place, by arbitrary precision; returns where (R, L)."""
+    """Replace what is not known to `tol`, in place, by arbitrary precision: where (R, L)."""
     done = np.zeros(log_sigma.shape[:2], dtype=bool)
     doubtful = (np.isnan(log_sigma) | (error > tol)).any(axis=-1)
     for r, steps, columns in doubtful_lags(chain, grid, doubtful):
@@ -246,12 +246,12 @@ def singular_values(
     columns sorted by scale before each Householder QR [1]_; a one-sided Jacobi method on the scaled
     rows finishes [2]_. There is no a-priori bound: the product is therefore formed three times
     (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
-    difference up to that index; exactly zero rows and columns give exact zeros. What is then not
-    known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in rounding) is computed
-    once more in ball arithmetic of as many bits as it takes, up to 2^15, exact zeros being proven by
-    the rank modulo two primes; without python-flint it stays nan.
-    Cost about 12 n^3 flops a step, twice, and again over the lag itself for every lag asked for; ball
-    arithmetic costs 2 ms a step at n = 16 and 0.1 s at n = 64 (1300 bits).
+    difference up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros.
+    What is then not known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in
+    rounding) is computed once more in ball arithmetic of as many bits as it takes, up to 2^15,
+    exact zeros being proven by the rank modulo two primes; without python-flint it stays nan.
+    Cost about 12 n^3 flops a step, twice, and again over the lag itself for every lag asked for;
+    ball arithmetic costs 2 ms a step at n = 16 and 0.1 s at n = 64 (1300 bits).
 
     References
     ----------

@@ -35,7 +35,7 @@ def triangular(n, lag=100):
 
 
 def cancelling(n, k, seed=0):
-    """A^k A^-k, the eigenvalues of A a factor of 3.4 to 4 apart: float64 loses a digit every two steps."""
+    """A^k A^-k, the eigenvalues of A spread over 3.4 to 4: a digit is lost every two steps."""
     rng = rng_of([seed, n])
     while True:
         A = rng.standard_normal((n, n))
@@ -173,7 +173,9 @@ def test_balls_alone_agree_with_float64():
         norms = escalation.exact_log_norm(steps, list(range(31)), 5, "2")
         for lag in range(31):
             log_sigma, error = found[lag]
-            assert (np.abs(log_sigma - expected.log_sigma[lag]) <= error + expected.error[lag]).all()
+            assert (
+                np.abs(log_sigma - expected.log_sigma[lag]) <= error + expected.error[lag]
+            ).all()
             assert abs(norms[lag][0] - log_sigma[0]) <= norms[lag][1] + error[0]
 
 
@@ -206,7 +208,11 @@ def test_a_nilpotent_matrix_without_a_zero_row():
         check(values, np.array(exact), at=at)
     assert values.escalated.tolist() == [False, True, True, True]
     norms = gp.log_norms(dense(J))
-    assert norms.log_norm.tolist() == [0.0, pytest.approx(math.log(3.0), abs=4 * EPS), *[-np.inf] * 2]
+    assert norms.log_norm.tolist() == [
+        0.0,
+        pytest.approx(math.log(3.0), abs=4 * EPS),
+        *[-np.inf] * 2,
+    ]
     assert (norms.error[2:] == 0).all()
 
 

@@ -106,8 +106,7 @@ def _close(B, shift, counted, sums, carry, zero, unsure, history):
     panel = np.ascontiguousarray(B.T)
     upper = absorb(panel, shift, counted, sums, carry, zero, unsure, history)
     B[:] = panel.T
-    # a lost direction has no columns to lose against: no panel with it is well conditioned
-    return 1 if _spread(upper) <= TARGET and zero.max() == 0 and unsure.max() == 0 else 0
+    return 1 if _spread(upper) <= TARGET else 0
 
 
 @jit
