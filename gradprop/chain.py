@@ -268,12 +268,12 @@ class JacobianChain:
         return dataclasses.replace(self, source=source, n_steps=k, valid=lengths)
 
     def log_abs_det(self) -> Float:
-        """Ln |det J_T ... J_1| of every replica, shape ``batch_shape``; -inf if exactly singular.
+        """Ln |det J_T ... J_1| of every replica, shape ``batch_shape``.
 
         Notes
         -----
-        Row-scaled chains: the determinant of W once, then sums of ln |phi'|, compensated; relative
-        accuracy about 1e-15 of the sum of the magnitudes. Others: one LU a step, O(n^3).
+        Row-scaled chains: the determinant of W once, then sums of ln |phi'|, compensated; others:
+        one LU a step. -inf only where that meets an exact zero: singular values tell more.
         """
         total = log_abs_det(self.blocks(), self.lengths.ravel(), self.n)
         return total.reshape(self.batch_shape)

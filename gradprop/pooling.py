@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gradprop import _checks
 from gradprop.blocks import Float, Int
-from gradprop.chain import JacobianChain
 from gradprop.lyapunov.intervals import student_quantile
 from gradprop.lyapunov.spectrum import LyapunovSpectrum
-from gradprop.measure import check_chain
 from gradprop.norms import LogNorms
-from gradprop.pullback import VectorNorms, gradient_by_lag
+from gradprop.pullback import VectorNorms
 from gradprop.results import Result, Status, log_sum_exp
 
 ROLES = ("weights", "inputs", "starts")
@@ -34,7 +32,8 @@ class Pooled(Result):
         ½ ln of the mean square, for log norms; nan for exponents.
     interval : float array, shape (k, 2)
         Student t interval of the mean over independent units: replicas that differ in weights or
-        inputs. Starts of one network on one input are averaged first, for they are not independent.
+        inputs. Starts of one network on one input are averaged first, for they are not independent;
+        nan where there is but one unit.
     variance_weights, variance_inputs, variance_starts : float arrays, shape (k,)
         Part of the variance that enters with each role (0 for an axis that is not there).
     n_attractors : int array, shape ()
@@ -164,11 +163,9 @@ def _by_level(values: Float, roles: tuple[str, ...]) -> Float:
 
 
 def _units(levels: Float) -> Float:
-    """Independent units, (U, k): networks; inputs if there is one network; else starts."""
+    """Independent units, (U, k): networks, or inputs if there is one network; never starts."""
     by_input = levels.mean(axis=2)
-    if levels.shape[0] > 1:
-        return np.asarray(by_input.mean(axis=1))
-    return np.asarray(by_input[0] if levels.shape[1] > 1 else levels[0, 0])
+    return np.asarray(by_input.mean(axis=1) if levels.shape[0] > 1 else by_input[0])
 
 
 def _interval(units: Float, confidence: float) -> Float:
@@ -216,60 +213,3 @@ def _count_attractors(result: LyapunovSpectrum) -> int:
         limit = np.maximum(4 * np.hypot(sigma[1:], sigma[:-1]), np.maximum(floor[1:], floor[:-1]))
         groups = max(groups, 1 + int(np.sum(gap > limit)))
     return groups
-
-
-def growth_moments(
-    chain: JacobianChain, q: float, *, u: ArrayLike | None = None, rng: Any = 0
-) -> VectorNorms:
-    r"""Moments over replicas of the pulled-back gradient: typical and mean growth kept apart.
-
-    .. math:: \frac1q \ln \mathrm{E}\,\lVert P_\ell^\top u \rVert^q
-
-    Parameters
-    ----------
-    chain : JacobianChain, batch shape (...) with at least two replicas
-    q : float
-        Order; 0 gives the typical (quenched) value E ln ||P^T u||, 2 the annealed one.
-    u : array_like, shape (..., n), optional
-        Cotangents; default: one random unit vector per replica.
-    rng : seed or Generator, default: 0
-        For those.
-
-    Returns
-    -------
-    VectorNorms
-        ``log_norm`` (L,) for lags 0 .. T, in nats (not divided by the lag).
-
-    Raises
-    ------
-    ValueError, TypeError
-        Fewer than two replicas, q not finite.
-
-    Notes
-    -----
-    For large lags the mean over any affordable number of networks is carried by a few of them: look
-    at the share of the largest before quoting the annealed value.
-
-    Examples
-    --------
-    >>> import gradprop as gp
-    >>> chain = gp.JacobianChain.dense([[[[1.0]]], [[[3.0]]]])  # two scalar networks, one step
-    >>> import numpy as np
-    >>> [round(float(np.exp(gp.growth_moments(chain, q).log_norm[1])), 4) for q in (0, 2)]
-    [1.7321, 2.2361]
-    """
-    check_chain(chain)
-    q = _checks.real("q", q)
-    if chain.n_replicas < 2:
-        raise ValueError(f"`chain` must have at least 2 replicas; got {chain.n_replicas}.")
-    if u is None:
-        v = _checks.generator("rng", rng).standard_normal((*chain.batch_shape, chain.n))
-        u = v / np.linalg.norm(v, axis=-1, keepdims=True)
-    by_lag = gradient_by_lag(chain, u)
-    logs = by_lag.log_norm.reshape(chain.n_replicas, -1)
-    if q == 0:
-        moment = logs.mean(axis=0)
-    else:
-        moment = (log_sum_exp(q * logs, axis=0) - np.log(chain.n_replicas)) / q
-    status = np.bitwise_or.reduce(by_lag.status, axis=None)
-    return VectorNorms(lags=by_lag.lags, log_norm=moment, status=status, anchor="end")

@@ -83,19 +83,20 @@ _TEXTS = {
         "stationary state."
     ),
     Status.MARGINAL: (
-        "Every variance is stationary: q_star is nan, for it is that of the start; chi holds for all."
+        "Every variance is stationary: q_star is nan, being that of the start; chi holds for all."
     ),
     Status.NOT_CONTRACTING: (
         "No power of W could be proven to have a norm below 1: its spectral radius is at least 1, "
-        "or below it by less than rounding can tell, and the peak is inf; rescale W to a smaller one."
+        "or below it by less than rounding can tell, and the peak is inf; rescale W to a smaller "
+        "one."
     ),
     Status.FEW_WINDOWS: (
         "Fewer than 50 autocorrelation times of windows: variances, quantiles and the "
         "autocorrelation time are rough; give more steps."
     ),
     Status.NO_CROSSING: (
-        "The exponents given end too early: all are positive, or never sum to less than 0; the value "
-        "is a lower bound: ask for more of them (k), unless there are no more."
+        "The exponents given end too early: all are positive, or never sum to less than 0; the "
+        "value is a lower bound: ask for more of them (k), unless there are no more."
     ),
     Status.NEAR_ONSET: "Near onset finite networks are calmer than theory says: raise n or gain.",
 }

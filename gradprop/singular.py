@@ -164,7 +164,7 @@ def _escalate(
 ) -> NDArray[np.bool_]:
     """Replace what is not known to `tol`, in place, by arbitrary precision: where (R, L)."""
     done = np.zeros(log_sigma.shape[:2], dtype=bool)
-    doubtful = (np.isnan(log_sigma) | (error > tol)).any(axis=-1)
+    doubtful = np.asarray((np.isnan(log_sigma) | (error > tol)).any(axis=-1))
     for r, steps, columns in doubtful_lags(chain, grid, doubtful):
         at = np.concatenate(list(columns.values()))
         finite = np.where(np.isfinite(log_sigma[r, at]), log_sigma[r, at], 0.0)

@@ -146,7 +146,9 @@ class SlopeLaw:
         grid = np.linspace(*ends, min(ROWS, int((ends[1] - ends[0]) / 2) + 2))
         odds, slope = self._log_odds(grid, np.where(grid < grid.mean(), 1.0, -1.0))
         steep = (slope > 1e-3) & (np.abs(odds) < 100.0)
-        rising = np.flatnonzero(steep & (np.diff(np.maximum.accumulate(odds), prepend=-np.inf) > 0.01))
+        rising = np.flatnonzero(
+            steep & (np.diff(np.maximum.accumulate(odds), prepend=-np.inf) > 0.01)
+        )
         if len(rising) < 2:
             return 0.5 * (low + high)
         known = CubicHermiteSpline(odds[rising], grid[rising], 1.0 / slope[rising])

@@ -82,9 +82,9 @@ def draw(data: Data, width: float) -> Figure:
 
     figure = Figure(figsize=(width, 1.3 * width))
     rows = figure.add_gridspec(3, 1, height_ratios=(1.0, 1.15, 1.0))
-    fans = rows[0].subgridspec(1, 3).subplots(sharey=True)
-    b, c = rows[1].subgridspec(1, 2, width_ratios=(1.6, 1.0)).subplots()
-    d, e = rows[2].subgridspec(1, 2).subplots()
+    fans: Any = rows[0].subgridspec(1, 3).subplots(sharey=True)
+    middle: Any = rows[1].subgridspec(1, 2, width_ratios=(1.6, 1.0)).subplots()
+    low: Any = rows[2].subgridspec(1, 2).subplots()
     decay, population = data["decay"], data["population"]
     names = list(dict.fromkeys(decay["initialisation"].tolist()))
     for axes, rho in zip(fans, FAN_RHO, strict=True):
@@ -92,10 +92,10 @@ def draw(data: Data, width: float) -> Figure:
     fans[0].set_ylabel(r"$\ln\,\|P_\ell\|_2$ [nats]")
     fans[0].set_title(f"(a) {names[0]}, " + fans[0].get_title("left"))
     fans[0].legend(loc="upper left", fontsize=5.5)
-    _exponents(b, decay, names)
-    _looseness(c, decay, names)
-    _population(d, population)
-    _horizons(e, decay, names[0])
+    _exponents(middle[0], decay, names)
+    _looseness(middle[1], decay, names)
+    _population(low[0], population)
+    _horizons(low[1], decay, names[0])
     return figure
 
 

@@ -74,11 +74,7 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
         gp.Norms(lags=lags),
         gp.Bounds(lags=lags, certificates=False, splits=False),
     )
-    log_W_norm, log_growth = net.log_norm + np.log(rho), np.log(rho)
-    if point["dtype"] == "float32":
-        # weights rounded to float32 have a norm of their own, entries up to 2^-24 larger
-        log_W_norm = np.log(gp.spectral_norm((rho * net.W).astype(np.float32)))
-        log_growth += np.log1p(2.0**-24)
+    log_W_norm, log_growth = _scaled_norms(net, rho, point["dtype"])
     curves = {
         "spectral_norm": lags * log_W_norm,
         "step_norms": bounds.step_norms,
@@ -106,6 +102,15 @@ def measure(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any
         below = np.flatnonzero(norms.log_norm < np.log(tol))
         values[name] = int(below[0]) if len(below) else 0
     return values
+
+
+def _scaled_norms(net: Network, rho: float, dtype: str) -> tuple[float, float]:
+    """Ln ||rho W||_2, and what a step adds to the Perron bound of W."""
+    if dtype == "float64":
+        return net.log_norm + float(np.log(rho)), float(np.log(rho))
+    # weights rounded to float32 have a norm of their own, entries up to 2^-24 larger
+    norm = gp.spectral_norm((rho * net.W).astype(np.float32))
+    return float(np.log(norm)), float(np.log(rho) + np.log1p(2.0**-24))
 
 
 def measure_population(point: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:

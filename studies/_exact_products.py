@@ -29,11 +29,10 @@ def exact_product(J: Iterable[Matrix], n: int) -> tuple[Any, int]:
     from flint import fmpz_mat
 
     product, exponent = fmpz_mat(np.eye(n, dtype=int).tolist()), 0
-    last, factor, shift = None, None, 0
+    last, (factor, shift) = np.eye(n), _integers(np.eye(n))
     for J_k in J:
-        if last is None or not np.array_equal(J_k, last):
-            last = J_k
-            factor, shift = _integers(J_k)
+        if not np.array_equal(J_k, last):
+            last, (factor, shift) = J_k, _integers(J_k)
         product, exponent = factor * product, exponent + shift
     return product, exponent
 
@@ -92,8 +91,11 @@ def _eigenvalues(gram: Any, rank: int, bits: int) -> list[Any]:
 
     with ctx.workprec(bits):
         values = [x.real.mid() for x in acb_mat(gram).eig(algorithm="approx")]
-        order = functools.cmp_to_key(lambda a, b: int(a > b) - int(a < b))
-        return sorted(values, key=order, reverse=True)[:rank]
+        return sorted(values, key=functools.cmp_to_key(_compare), reverse=True)[:rank]
+
+
+def _compare(a: Any, b: Any) -> int:
+    return int(a > b) - int(a < b)
 
 
 def _prove(polynomial: Any, rank: int, n: int, roots: list[Any], bits: int) -> None:

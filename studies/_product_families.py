@@ -45,7 +45,7 @@ def random_product(rng: np.random.Generator, family: str) -> Array:
 
 
 def _ginibre(rng: np.random.Generator, n: int) -> Array:
-    return rng.standard_normal((n, n)) / np.sqrt(n)
+    return np.asarray(rng.standard_normal((n, n)) / np.sqrt(n))
 
 
 def _triangular(rng: np.random.Generator, family: str, n: int) -> Array:
@@ -66,7 +66,7 @@ def _recurrent(rng: np.random.Generator, family: str, n: int, n_steps: int) -> A
     z = rng.standard_normal((n_steps, n))
     W = _ginibre(rng, n)
     if family == "relu":
-        return activation("relu").derivative(z + 1)[..., None] * np.sqrt(2.0) * W
+        return np.asarray(activation("relu").derivative(z + 1)[..., None] * np.sqrt(2.0) * W)
     if family == "orthogonal":
         W = np.linalg.qr(W)[0]
     spread = {"tanh": 1.0, "saturated": 8.0, "orthogonal": 0.5}[family]

@@ -169,7 +169,7 @@ def _windows(axes: Axes, local: SweepResult) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("window [steps]")
     axes.set_ylabel("window × variance")
-    axes.set_title(r"(e) exact: $\psi_1/4$")
+    axes.set_title(r"(e) lines: $\psi_1/4$")
 
 
 def _lags(axes: Axes, lags: SweepResult) -> None:

@@ -31,7 +31,7 @@ def draw(data: Data, width: float) -> Figure:
     figure = Figure(figsize=(width, 1.05 * width))
     rows = figure.add_gridspec(2, 1, height_ratios=(1.75, 1.0))
     panels: Any = rows[0].subgridspec(2, 5).subplots(sharex=True, sharey=True)
-    left, right = rows[1].subgridspec(1, 2).subplots()
+    below: Any = rows[1].subgridspec(1, 2).subplots()
     for axes, family in zip(panels.ravel(), _product_families.FAMILIES, strict=True):
         _scatter(axes, products.select(family=family), family)
     panels[0, 0].set_ylim(FLOOR, LIMITS[1])
@@ -40,8 +40,8 @@ def draw(data: Data, width: float) -> Figure:
     panels[1, 2].set_xlabel("stated error [nats]   (nan: float64 alone → in the end)")
     panels[0, 0].set_title("(a) gaussian")
     _legend(figure, panels[0, 0])
-    _ratios(left, products)
-    _work(right, methods)
+    _ratios(below[0], products)
+    _work(below[1], methods)
     return figure
 
 

@@ -73,10 +73,9 @@ def draw(data: Data, width: float) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 1.12 * width))
-    top, bottom = figure.add_gridspec(2, 1, height_ratios=(1.75, 1.0))
-    rates = top.subgridspec(1, 1).subplots()
-    _rates(rates, data)
-    curves = bottom.subgridspec(1, 2).subplots()
+    rows = figure.add_gridspec(2, 1, height_ratios=(1.75, 1.0))
+    _rates(figure.add_subplot(rows[0]), data)
+    curves: Any = rows[1].subgridspec(1, 2).subplots()
     for axes, (case, kind), letter in zip(curves, CURVES, "bc", strict=True):
         _curves(axes, data, case, kind, letter)
     return figure
@@ -87,7 +86,7 @@ def _rates(axes: Axes, data: Data) -> None:
     lag = 5 * (points["truth"].shape[-1] - 1)
     rows = np.arange(len(points))
     for row in rows:
-        axes.axhline(row, color="0.92", lw=4, zorder=0)
+        axes.axhline(float(row), color="0.92", lw=4, zorder=0)
     for name, (label, marker, colour) in BOUNDS.items():
         rate = points[name][:, -1] / lag
         axes.plot(rate, rows, marker, color=colour, ms=4, label=label)
@@ -108,7 +107,7 @@ def _curves(axes: Axes, data: Data, case: str, kind: str, letter: str) -> None:
     points = data["tightness"].select(case=case, map=kind)
     lags = 5 * np.arange(points["truth"].shape[-1])
     for name, (_, _, colour) in BOUNDS.items():
-        style = {"color": colour, "lw": 0.9, "ls": ":" if name == "lower" else "-"}
+        style: dict[str, Any] = {"color": colour, "lw": 0.9, "ls": ":" if name == "lower" else "-"}
         axes.plot(lags, points[name][0], **style)
     axes.plot(lags, points["truth"][0], "k-", lw=1.4)
     low, high = points["truth"][0].min(), points["scaled_norm"][0].max()

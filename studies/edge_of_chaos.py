@@ -20,14 +20,14 @@ from gradprop.sweep import Sweep
 
 def sweeps(options: argparse.Namespace) -> Sequence[Sweep]:
     """Sizes, strengths and networks."""
-    grid = {"variance": [0.01, 0.1, 1.0], "n": [32, 64, 128, 256]}
+    variances, sizes = [0.01, 0.1, 1.0], [32, 64, 128, 256]
     if options.quick:
-        grid = {"variance": [0.1, 1.0], "n": [16, 32]}
+        variances, sizes = [0.1, 1.0], [16, 32]
     return [
         Sweep(
             "edge",
             _edge.measure,
-            grid,
+            {"variance": variances, "n": sizes},
             seeds=seed_range(options, 2 if options.quick else 8),
             rng_keys=("n",),
             constants={"n_steps": 400 if options.quick else 2000},

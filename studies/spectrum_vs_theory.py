@@ -1,10 +1,11 @@
 """Lyapunov spectra of random networks against the theory of infinitely many units.
 
 The claim: the spectrum of wide tanh networks with Gaussian weights, free-running or driven by white
-noise, is that of free probability, with no parameter to fit; finite networks approach it about as
-1/n far from the onset of chaos and much later near it; local exponents of Gaussian products follow
-their exact law; and the largest singular value of a product lies above the exponent's line by
-ln(e (lag + 1))/2 as long as the lag is below about n.
+noise, is that of free probability, with no parameter to fit; finite networks lie below it, by about
+2/n in the leading exponent far from the onset of chaos and by much more near it. Local exponents of
+Gaussian products follow their exact law. The largest singular value of a product of fresh factors
+lies ln(e (lag + 1))/2 above the exponent's line while the lag is well below n; that of powers of
+one W leaves this law, upwards, from a lag of about sqrt(n) on.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ LAYERS = (
     ("_scaledfold",),
     ("bounds",),
     ("lyapunov",),
-    ("pooling",),
+    ("moments", "pooling"),
     ("gradients",),
     ("precision",),
     ("edge",),

@@ -45,11 +45,44 @@ def _transposed_triangle(R, mantissa, exponent, r):
 
 
 @jit
+def _rotate(rows, mantissa, exponent, i, j, gap, cosine):
+    """Make rows i and j orthogonal; row i has the larger scale, 2**gap <= 1 is the ratio of powers.
+
+    The mantissa of a row that cancels to zero becomes nan.
+    """
+    tau = math.ldexp(mantissa[j] / mantissa[i], int(max(gap, -2200)))
+    z = (tau * tau - 1.0) / (2.0 * cosine)
+    sign = 1.0 if z >= 0.0 else -1.0
+    slope = sign / (abs(z) + math.sqrt(tau * tau + z * z))
+    c = 1.0 / math.sqrt(1.0 + (slope * tau) ** 2)
+    back = slope * tau * tau
+    n = rows.shape[1]
+    square_i, square_j = 0.0, 0.0
+    for k in range(n):
+        u, v = rows[i, k], rows[j, k]
+        rows[i, k] = c * (u - back * v)
+        rows[j, k] = c * (v + slope * u)
+        square_i += rows[i, k] ** 2
+        square_j += rows[j, k] ** 2
+    norm_i, norm_j = math.sqrt(square_i), math.sqrt(square_j)
+    if norm_i == 0.0:
+        mantissa[i], norm_i = np.nan, 1.0
+    if norm_j == 0.0:
+        mantissa[j], norm_j = np.nan, 1.0
+    for k in range(n):
+        rows[i, k] /= norm_i
+        rows[j, k] /= norm_j
+    mantissa[i], shift = math.frexp(mantissa[i] * norm_i)
+    exponent[i] += shift
+    mantissa[j], shift = math.frexp(mantissa[j] * norm_j)
+    exponent[j] += shift
+
+
+@jit
 def jacobi_sweep(rows, mantissa, exponent):
     """One sweep of one-sided Jacobi on rows scaled by mantissa 2**exponent, all in log scale.
 
-    Returns the largest |cosine| between two rows met in the sweep. 3 n^3 flops. The mantissa of a
-    row that cancels to zero becomes nan.
+    Returns the largest |cosine| between two rows met in the sweep. 3 n^3 flops.
     Source: Demmel & Veselic, SIAM J. Matrix Anal. Appl. 13 (1992) 1204, Algorithm 4.1, with the
     ratio of the two scales kept apart so that it may underflow.
     """
@@ -67,31 +100,6 @@ def jacobi_sweep(rows, mantissa, exponent):
             for k in range(n):
                 cosine += rows[i, k] * rows[j, k]
             worst = max(worst, abs(cosine))
-            if abs(cosine) <= tolerance:
-                continue
-            tau = math.ldexp(mantissa[j] / mantissa[i], int(max(gap, -2200)))
-            z = (tau * tau - 1.0) / (2.0 * cosine)
-            sign = 1.0 if z >= 0.0 else -1.0
-            slope = sign / (abs(z) + math.sqrt(tau * tau + z * z))
-            c = 1.0 / math.sqrt(1.0 + (slope * tau) ** 2)
-            back = slope * tau * tau
-            square_i, square_j = 0.0, 0.0
-            for k in range(n):
-                u, v = rows[i, k], rows[j, k]
-                rows[i, k] = c * (u - back * v)
-                rows[j, k] = c * (v + slope * u)
-                square_i += rows[i, k] ** 2
-                square_j += rows[j, k] ** 2
-            norm_i, norm_j = math.sqrt(square_i), math.sqrt(square_j)
-            if norm_i == 0.0:
-                mantissa[i], norm_i = np.nan, 1.0
-            if norm_j == 0.0:
-                mantissa[j], norm_j = np.nan, 1.0
-            for k in range(n):
-                rows[i, k] /= norm_i
-                rows[j, k] /= norm_j
-            mantissa[i], shift = math.frexp(mantissa[i] * norm_i)
-            exponent[i] += shift
-            mantissa[j], shift = math.frexp(mantissa[j] * norm_j)
-            exponent[j] += shift
+            if abs(cosine) > tolerance:
+                _rotate(rows, mantissa, exponent, i, j, gap, cosine)
     return worst
