@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import tracemalloc
 
@@ -227,7 +226,10 @@ def test_slopes_rounded_up_to_float32_do_not_break_the_bound():
 
 def cell_with_range(name, low, high):
     """A cell of two uncoupled units whose activation states this range of slopes."""
-    own = copy.copy(activation(name))
+    # built-ins are singletons, of which copy() gives the same one: fill a blank
+    own = object.__new__(gp.Activation)
+    for field in ("name", "phi", "dphi", "code"):
+        object.__setattr__(own, field, getattr(activation(name), field))
     object.__setattr__(own, "dphi_range", (low, high))
     return gp.RNN(np.eye(2), activation=own)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -84,6 +85,25 @@ def test_states_at_rest_marginal_unbounded_and_jumps():
     assert int(jump.status) == int(Status.NOT_APPLICABLE)
     below, above = gp.mean_field("gelu", [1.45, 1.5]).chi
     assert below < 0.6 < 1 < above
+
+
+def test_only_states_that_networks_end_in_count():
+    """tanh^3 + z/10: chi jumps past 1 to the upper of two states, and stays there to sigma_w = 10.
+
+    Variances at which chi = 1 exist, but they are unstable; from 10 on the variance is unbounded.
+    """
+    own = gp.Activation(
+        "bistable",
+        numba.njit(lambda z: np.tanh(z) ** 3 + 0.1 * z),
+        numba.njit(lambda z: 3 * (np.tanh(z) / np.cosh(min(abs(z), 300.0))) ** 2 + 0.1),
+        (0.1, 0.9),
+    )
+    line = gp.critical_line(own, [0.05, 0.3])
+    assert np.isnan(line.sigma_w).all()
+    assert (line.status == int(Status.NOT_APPLICABLE)).all()
+    for sigma_b, below, above in ((0.05, 1.8, 2.0), (0.3, 1.6, 1.8)):
+        assert gp.mean_field(own, below, sigma_b).chi < 0.5
+        assert (gp.mean_field(own, [above, 5.0, 9.0, 9.9], sigma_b).chi > 1.05).all()
 
 
 def test_tiny_biases_cost_digits_but_not_the_limit():

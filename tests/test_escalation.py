@@ -252,6 +252,25 @@ def test_rank_falls_below_that_of_every_factor():
         check(values, np.full(3, -np.inf), at=at)
 
 
+@pytest.mark.parametrize("anchor", ["start", "end"])
+def test_rank_depends_on_the_order_of_the_factors(anchor):
+    u, v = np.array([1.0, 2.0, -3.0]), np.array([2.0, -1.0, 4.0])
+    x, y = np.array([1.0, 1.0, 1.0]), np.array([2.0, -1.0, 0.0])
+    # y . u = 0 but v . x is not: x y^T u v^T vanishes, u v^T x y^T does not
+    zero = gp.singular_values(dense([np.outer(u, v), np.outer(x, y)]), anchor=anchor)
+    check(zero, np.full(3, -np.inf))
+    other = gp.singular_values(dense([np.outer(x, y), np.outer(u, v)]), anchor=anchor)
+    check(other, np.array([0.5 * math.log(14 * 5 * 25), -np.inf, -np.inf]))
+
+
+@pytest.mark.parametrize("anchor", ["start", "end"])
+def test_leak_that_makes_a_singular_jacobian(anchor):
+    # I/2 + (ones - I)/2 has rank one, ones - I alone has not
+    W = np.ones((3, 3)) - np.eye(3)
+    chain = gp.JacobianChain.row_scaled(W, np.ones((6, 3)), leak=0.5)
+    check(gp.singular_values(chain, anchor=anchor), np.array([6 * math.log(1.5), -np.inf, -np.inf]))
+
+
 def test_nearly_singular_is_not_singular():
     A = np.array([[1.0, 1.0], [1.0, 1.0 + EPS]])
     J = np.array([A] * 40)

@@ -319,12 +319,8 @@ def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
     mantissa[:rank] = new_mantissa
     exponent[:rank] = new_exponent + shift
     lost = _absorb_row_norms(U, rank, mantissa, exponent)
-    sure = min(sure, lost) if lost < rank else sure
-    for i in range(lost, rank):
-        if not U[i].any():
-            # what cancelled is noise: any direction, at the size of the rounding
-            U[i, i] = 1.0
-            exponent[i] -= 52
+    if lost < rank:
+        sure = min(sure, lost)
     Q[:, :] = 0.0
     for i in range(live.size):
         Q[row_order[i], :rank] = basis[i, :rank]

@@ -119,9 +119,9 @@ def covariant_vectors(
     References
     ----------
     .. [1] F. Ginelli et al., Characterizing dynamics with covariant Lyapunov vectors, Phys. Rev.
-       Lett. 99 (2007) 130601, equations 3 to 6.
+       Lett. 99 (2007) 130601, the backward recursion.
     .. [2] F. Ginelli, H. Chate, R. Livi, A. Politi, Covariant Lyapunov vectors, J. Phys. A 46
-       (2013) 254005, section 3.
+       (2013) 254005, arXiv:1212.3961, section 3: convergence of that algorithm.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def kaplan_yorke(exponents: LyapunovSpectrum | ArrayLike) -> KaplanYorke:
     References
     ----------
     .. [1] J. D. Farmer, E. Ott, J. A. Yorke, The dimension of chaotic attractors, Physica D 7
-       (1983) 153, equation 29.
+       (1983) 153, section 3.
 
     Examples
     --------

@@ -73,7 +73,7 @@ def effective_rank(singular_values: SingularValues) -> EffectiveRank:
     References
     ----------
     .. [1] O. Roy, M. Vetterli, The effective rank: a measure of effective dimensionality, EUSIPCO
-       2007, 606, definition 1 (the entropy).
+       2007, 606: the entropy of the normalised singular values.
 
     Examples
     --------
