@@ -145,7 +145,7 @@ def growth_certificate(
 
     Examples
     --------
-    >>> import gradprop as gp
+    >>> import numpy as np, gradprop as gp
     >>> W = [[0.5, 8.0], [0.0, 0.5]]
     >>> round(float(np.log(gp.spectral_norm(W))), 3)  # the plain norm says growth
     2.083

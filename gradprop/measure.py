@@ -89,7 +89,7 @@ def measure(chain: JacobianChain, *quantities: Quantity) -> tuple[Any, ...]:
     """
     check_chain(chain)
     for quantity in quantities:
-        if not (hasattr(quantity, "folds") and hasattr(quantity, "result")):
+        if isinstance(quantity, type) or not hasattr(quantity, "folds"):
             raise TypeError(f"`quantities` must be quantities such as Norms(); got {quantity!r}.")
     folds = [list(quantity.folds(chain)) for quantity in quantities]
     run(chain, [fold for own in folds for fold in own])
@@ -183,7 +183,7 @@ class LagGrid:
                 values[r, beyond[r]] = np.nan
             elif final is not None:
                 values[r, beyond[r]] = final[r]
-        padded = beyond.any(axis=1) & self.reverse & ~overflowed
+        padded = beyond.any(axis=1) & ~overflowed
         status = np.where(overflowed, Status.OVERFLOWED, Status.OK).astype(np.int64)
         return values, status | np.where(padded, int(Status.PADDED), 0)
 

@@ -234,6 +234,9 @@ def log_norms(
 
     Notes
     -----
+    Past its own length a padded sequence has identity Jacobians: with anchor "start" its last value
+    stands at later lags (and the status says so), with "end" they are nan.
+
     Cost 4 n^3 flops a step, and an SVD without vectors (about 10 n^3) at each lag for the 2-norm;
     memory does not grow with T beyond the answer. Nothing over- or underflows. Even norms can be
     lost to cancellation (A^30 A^-30): the product is therefore formed twice, from I and from a

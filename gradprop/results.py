@@ -59,7 +59,7 @@ _TEXTS = {
         "'gradprop[exact]' has them computed in arbitrary precision; where that reached its cap, "
         "raise tol or shorten the lag."
     ),
-    Status.PADDED: "Lags beyond a sequence's own length do not exist (anchor end) and are nan.",
+    Status.PADDED: "Lags pass a sequence's own length: nan with anchor end, else its last value.",
     Status.NO_CERTIFICATE: (
         "Trajectory bound, not a certificate: gamma was taken from the factors at hand; pass "
         "gamma, or build the chain with linearise, for a bound that holds on every orbit."

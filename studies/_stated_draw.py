@@ -62,7 +62,8 @@ def _scatter(axes: Axes, part: SweepResult, family: str) -> None:
         )  # fmt: skip
     axes.fill_between(LIMITS, LIMITS, LIMITS[1], color=RED, alpha=0.08, lw=0)
     axes.plot(LIMITS, LIMITS, "-", color=RED, lw=0.7)
-    axes.axvline(_stated_measure.TOLERANCE, color="0.4", lw=0.5, ls=":")
+    tol = _stated_measure.TOLERANCE
+    axes.plot([tol, tol], [FLOOR, tol], color="0.4", lw=0.6, ls=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*LIMITS)
@@ -113,6 +114,7 @@ def _ratios(axes: Axes, products: SweepResult) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(1e-6, 10)
+    axes.set_ylim(top=12 * axes.get_ylim()[1])
     axes.set_xlabel("true / stated error")
     axes.set_ylabel("values")
     axes.set_title("(b) how much the statement spares")

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 
 import _decay_draw
 import _decay_measure
 import numpy as np
 
 from gradprop.study import Data, Study, Table, seed_range
-from gradprop.sweep import Sweep
+from gradprop.sweep import Sweep, SweepResult
 
 ENSEMBLES = ("gaussian", "orthogonal", "sparse", "nonnormal", "diagonal")
 RHO = [round(0.5 + 0.05 * i, 2) for i in range(21)]
@@ -31,7 +32,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         metavar="FILE",
-        help="npz with W_hh (and b_ih, b_hh or b): a trained net in the random ones' place",
+        help="npz with W_hh (and b_ih, b_hh or b): a trained net in the random ones' place, "
+        "rescaled to each rho; seeds draw its input weights, place in the text and start",
     )
 
 
@@ -70,7 +72,11 @@ def sweeps(options: argparse.Namespace) -> Sequence[Sweep]:
 
 def _trained(path: str) -> dict[str, object]:
     """Recurrent weights and bias of a file; biases are cast to float64, then added."""
-    with np.load(path, allow_pickle=False) as stored:
+    try:
+        opened = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not an npz file of plain arrays.") from error
+    with opened as stored:
         if "W_hh" not in stored:
             raise ValueError(f"{path} has no array W_hh; it has {', '.join(stored.files)}.")
         W = stored["W_hh"].astype(np.float64)
@@ -88,10 +94,10 @@ def headline(data: Data) -> Table:
     decay = data["decay"]
     name = str(decay["initialisation"][0])
     rows: list[Sequence[str | float]] = [
-        (f"{name}, float64 orbit", "rho = 0.9", "rho = 1.0", "rho = 1.1")
+        (f"{name}, float32 orbit", "rho = 0.9", "rho = 1.0", "rho = 1.1")
     ]
-    at = [decay.select(initialisation=name, dtype="float64", rho=rho) for rho in (0.9, 1.0, 1.1)]
-    for label, of in (
+    at = [decay.select(initialisation=name, dtype="float32", rho=rho) for rho in (0.9, 1.0, 1.1)]
+    quantiles: Sequence[tuple[str, Callable[[SweepResult], float]]] = (
         ("lambda_1, median [nats/step]", lambda p: np.median(p["lambda1"])),
         ("lambda_1, 5 % of networks", lambda p: np.quantile(p["lambda1"], 0.05)),
         ("lambda_1, 95 % of networks", lambda p: np.quantile(p["lambda1"], 0.95)),
@@ -99,19 +105,19 @@ def headline(data: Data) -> Table:
         ("ln gamma ||W||, median", lambda p: np.median(p["log_W_norm"])),
         (
             "horizon at 2^-23, median [steps]",
-            lambda p: _decay_draw.median_horizon(p, "horizon_eps"),
+            lambda p: _decay_draw.horizon_quantiles(p, "horizon_eps")[1],
         ),
         (
             "horizon at N^-1/2, N = 10^4 [steps]",
-            lambda p: _decay_draw.median_horizon(p, "horizon_samples"),
+            lambda p: _decay_draw.horizon_quantiles(p, "horizon_samples")[1],
         ),
-    ):
-        rows.append((label, *(float(of(points)) for points in at)))
+    )
+    rows += [(label, *(float(of(points)) for points in at)) for label, of in quantiles]
     margin = _decay_draw.smallest_margin(decay)
     rows.append(("smallest (bound - truth)/(1 + lag), all points", margin, "", ""))
     gap, share = _decay_draw.population_summary(data["population"])
-    rows.append(("1/2 ln E|g|^2 - E ln|g| at the last lag [nats]", gap, "", ""))
-    rows.append(("share of E|g|^2 in the top 1 % of networks", share, "", ""))
+    rows.append(("Gaussian population: 1/2 ln E|g|^2 - E ln|g|, last lag", gap, "", ""))
+    rows.append(("Gaussian population: share of E|g|^2 in the top 1 %", share, "", ""))
     return rows
 
 

@@ -372,7 +372,7 @@ def test_padded_and_overflowed_sequences():
     chain, short = gp.linearise(cell, x, lengths=[10, 4]), gp.linearise(cell, x[1, :4])
     start = gp.singular_values(chain, lags=[2, 4, 9])
     assert same(start.log_sigma[1], gp.singular_values(short, lags=[2, 4, 4]).log_sigma)
-    assert (start.status == gp.Status.OK).all()
+    assert start.status.tolist() == [gp.Status.OK, gp.Status.PADDED]
     end = gp.singular_values(chain, lags=[2, 4, 9], anchor="end")
     alone = gp.singular_values(short, lags=[2, 4], anchor="end")
     assert same(end.log_sigma[1, :2], alone.log_sigma)

@@ -72,7 +72,7 @@ def covariant_vectors(
     r"""Covariant Lyapunov vectors: directions that the chain carries into one another.
 
     .. math:: J_{t+1} v_i(t) = e^{g_i(t)}\, v_i(t+1), \quad
-       \lambda_i = \lim_{T	o\infty} 	frac1T \sum_t g_i(t)
+       \lambda_i = \lim_{T\to\infty} \tfrac1T \sum_t g_i(t)
 
     Parameters
     ----------

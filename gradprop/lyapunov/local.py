@@ -42,7 +42,7 @@ class LocalExponents(Result):
         0.05, 0.25, 0.5, 0.75, 0.95.
     quantiles : float array, shape (..., 5, k)
     autocorrelation_time : float array, shape (..., k)
-        Integrated, in steps; one window for independent windows.
+        Integrated, in steps; one window for independent windows; nan where windows are too few.
     n_windows : int array, shape (...,)
         Windows that each replica fills; later ones are nan.
     status : int array, shape (...,)
@@ -137,7 +137,8 @@ class _Windows:
             order = np.argsort(-np.where(np.isnan(mean), -np.inf, mean), kind="stable")
             local[r] = local[r][:, order]
             parts.append(_statistics(local[r, :count], self._window, len(widths)))
-            short = count < 50 * parts[-1]["autocorrelation_time"] / self._window
+            times = np.nan_to_num(parts[-1]["autocorrelation_time"])
+            short = count < 50 * times / self._window
             status[r] |= int(Status.FEW_WINDOWS) if short.any() or count < 50 else 0
         shape = chain.batch_shape
         stacked = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
@@ -198,7 +199,9 @@ def _integrated_time(centred: Float) -> Float:
     times[:, np.isinf(scale)] = 1.0
     enough = np.arange(K)[:, None] >= 5.0 * times
     stop = np.where(enough.any(axis=0), enough.argmax(axis=0), K - 1)
-    return np.asarray(times[stop, np.arange(k)])
+    time = times[stop, np.arange(k)]
+    # too few windows can make the sum negative, which is no time
+    return np.asarray(np.where(time > 0, time, np.nan))
 
 
 def local_exponents(
