@@ -3,7 +3,8 @@
 Gaussian tanh chains of 100 steps at n = 8, 16, 32: milliseconds a chain (medians of interleaved
 rounds, with the range, BLAS at one thread) beside the largest error of ln(sigma) in nats against an
 exact integer product. "balls" is the arbitrary precision behind ``singular_values``, which these
-chains do not need. Generalised orders of magnitude (GOOM) are left out: they are not on PyPI.
+chains do not need. Generalised orders of magnitude (GOOM) are left out: they do not install from
+PyPI.
 """
 
 from __future__ import annotations

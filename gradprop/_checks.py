@@ -43,7 +43,7 @@ def real_or_complex_array(
     """As `real_array`, but complex input becomes complex128."""
     array = _plain(name, value)
     if array.dtype.kind == "c":
-        array = array.astype(np.complex128)
+        array = np.array(array, dtype=np.complex128, order="C")
         _check_shape(name, array, shape)
         _check_finite(name, array, step_axis)
         return array
@@ -56,6 +56,8 @@ def plain_array(name: str, value: Any) -> Array:
 
 
 def _plain(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"`{name}` must be a plain array; got a masked one: fill it first.")
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -77,9 +79,8 @@ def _finish(
     step_axis: int | None,
 ) -> Array:
     keep = keep_float32 and array.dtype.newbyteorder("=") == np.float32
-    array = np.ascontiguousarray(array, dtype=np.float32 if keep else np.float64).reshape(
-        array.shape
-    )
+    # a copy: what the caller does to an array later must not reach a lazy chain
+    array = np.array(array, dtype=np.float32 if keep else np.float64, order="C")
     _check_shape(name, array, shape)
     if finite:
         _check_finite(name, array, step_axis)
@@ -188,6 +189,8 @@ def choice(name: str, value: Any, known: Iterable[Any]) -> Any:
 def generator(name: str, rng: Any) -> np.random.Generator:
     """Return np.random.default_rng(rng), with a message that names the argument."""
     try:
+        if isinstance(rng, bool):
+            raise TypeError("a bool is no seed")
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise type(error)(

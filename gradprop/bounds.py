@@ -50,7 +50,9 @@ class Bounds:
         scalings: int = 12,
         splits: bool = True,
     ) -> None:
-        self._lags, self._splits, self._certificates = lags, splits, certificates
+        self._lags = lags
+        self._splits = _checks.choice("splits", splits, (True, False))
+        self._certificates = _checks.choice("certificates", certificates, (True, False))
         self._block = _checks.integer("block", block, minimum=1)
         self._gamma = None if gamma is None else _checks.real("gamma", gamma, at_least=0.0)
         self._scalings = _checks.integer("scalings", scalings, minimum=0)

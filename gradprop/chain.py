@@ -291,7 +291,7 @@ class JacobianChain:
         ValueError
             The chain was built from factors.
         """
-        moved = self.source.moved(_checks.integer("ulps", ulps, minimum=1))
+        moved = self.source.moved(_checks.integer("ulps", ulps, minimum=1, maximum=1000))
         return dataclasses.replace(self, source=moved)
 
     def to_dense(self) -> NDArray[Any]:

@@ -112,6 +112,8 @@ def pool(
     """
     if not isinstance(result, LyapunovSpectrum | LogNorms | VectorNorms):
         raise TypeError(f"`result` must hold exponents or log norms; got {type(result).__name__}.")
+    if not isinstance(over, Sequence):
+        raise TypeError(f"`over` must be a sequence of roles; got {over!r}.")
     wanted = [_checks.choice("over", role, ROLES) for role in over]
     confidence = _checks.real("confidence", confidence, above=0.0, below=1.0)
     if not result.roles:

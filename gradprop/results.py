@@ -178,7 +178,7 @@ class Result:
             value = getattr(self, field.name)
             (arrays if field.name in self._axes else rest)[field.name] = value
         text = json.dumps({"class": type(self).__name__, "fields": rest}, default=_jsonable)
-        with open(path, "wb") as file:
+        with open(os.fspath(path), "wb") as file:
             np.savez(file, __meta__=np.array(text), **arrays)
 
     @classmethod

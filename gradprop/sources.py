@@ -122,14 +122,16 @@ class CallableSource(Source):
         rng = np.random.default_rng(k)
         u, v = rng.standard_normal((2, self.n, 1))
         forward, backward = self.act("jvp", k, v), self.act("vjp", k, u)
+        largest = max(np.abs(forward).max(), np.abs(backward).max(), np.finfo(float).tiny)
+        forward, backward = forward / largest, backward / largest
         left, right = float(np.vdot(u, forward)), float(np.vdot(backward, v))
         size = np.linalg.norm(u) * np.linalg.norm(forward) + np.linalg.norm(
             backward
         ) * np.linalg.norm(v)
         if abs(left - right) > 1e-5 * size:
             raise ValueError(
-                f"`vjp` must be the adjoint of `jvp`; at step {k} <u, J v> = {left:.6g} but "
-                f"<J^T u, v> = {right:.6g}."
+                f"`vjp` must be the adjoint of `jvp`; at step {k} <u, J v> = {left * largest:.6g} "
+                f"but <J^T u, v> = {right * largest:.6g}."
             )
 
     def act(self, name: str, k: int, V: Float) -> Float:

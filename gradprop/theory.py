@@ -157,10 +157,12 @@ def mean_field(
 
 
 def deviations(name: str, value: ArrayLike) -> Float:
-    """Check an array of standard deviations: 0 .. 1e100, so that variances stay in range."""
+    """Check standard deviations: 0 .. 1e100, so that variances stay in range."""
     array = _checks.real_array(name, value)
     if ((array < 0) | (array > 1e100)).any():
         raise ValueError(f"`{name}` must lie in 0 .. 1e100; got {array.min()} .. {array.max()}.")
+    if name == "sigma_w" and ((array > 0) & (array < 1e-150)).any():
+        raise ValueError(f"`{name}` must be 0 or at least 1e-150; got {array[array > 0].min()}.")
     return array
 
 

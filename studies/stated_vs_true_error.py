@@ -7,8 +7,8 @@ the value is nan, never a plausible number. Beside it: what a plain product, a r
 a QR sweep make of the same chains, and what each costs. The truth comes from exact integer products
 and a characteristic polynomial whose changes of sign prove every value (_exact_products.py).
 
-Not shown: generalised orders of magnitude (GOOM). It is not on PyPI; its product has the relative
-accuracy of a float64 dot product, as the rescaled product here.
+Not shown: generalised orders of magnitude (GOOM), which do not install from PyPI: a product with
+the relative accuracy of a float64 dot product, as the rescaled one here.
 """
 
 from __future__ import annotations

@@ -470,3 +470,30 @@ def test_what_is_not_a_chain_is_refused():
             verb(np.eye(2))
     with pytest.raises(TypeError, match="quantities"):
         gp.measure(gp.JacobianChain.dense(np.eye(2)[None]), "norms")
+
+
+def test_a_chain_keeps_its_own_copy_of_arrays():
+    W, dphi, J = np.eye(2), np.ones((3, 2)), np.ones((3, 2, 2))
+    a = np.full((3, 2), 0.5)
+    chains = [
+        gp.JacobianChain.row_scaled(W, dphi),
+        gp.JacobianChain.dense(J),
+        gp.JacobianChain.diagonal(a),
+    ]
+    before = [chain.to_dense() for chain in chains]
+    for array in (W, dphi, J, a):
+        array[:] = 7.0
+    for chain, kept in zip(chains, before, strict=True):
+        np.testing.assert_array_equal(chain.to_dense(), kept)
+
+
+def test_the_adjoint_is_checked_at_any_scale():
+    with pytest.raises(ValueError, match="adjoint"):
+        gp.JacobianChain.from_products(lambda k, V: V * 1e200, lambda k, V: -V * 1e200, 2, 3)
+    gp.JacobianChain.from_products(lambda k, V: V * 1e200, lambda k, V: V * 1e200, 2, 3)
+
+
+def test_masked_arrays_are_refused():
+    masked = np.ma.masked_array([[1.0, 9.0], [3.0, 4.0]], [[0, 1], [0, 0]])
+    with pytest.raises(TypeError, match="masked"):
+        gp.spectral_radius(masked)

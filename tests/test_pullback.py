@@ -238,3 +238,14 @@ def test_bad_lags_anchors_and_single_networks_are_refused():
         gp.gradient_by_lag(chain, np.ones(3), anchor="start")
     with pytest.raises(ValueError, match=r"at least 2 replicas; got 1"):
         gp.growth_moments(chain, 2)
+
+
+def test_the_smallest_subnormal_keeps_its_bit():
+    """5e-324 cubed: -2233.3 nats, not zero."""
+    tiny = np.nextafter(0.0, 1.0)
+    for chain in (
+        gp.JacobianChain.diagonal(np.full((3, 2), tiny)),
+        gp.JacobianChain.diagonal(np.full((3, 2), 1j * tiny)),
+    ):
+        value = gp.gradient_by_lag(chain, [1.0, 0.0], lags=[3]).log_norm
+        np.testing.assert_allclose(value, -3 * 1074 * np.log(2), rtol=1e-14)

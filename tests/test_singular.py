@@ -13,6 +13,7 @@ from helpers import same, tolerance
 from test_norms import flipflop_chain, inline_product
 
 import gradprop as gp
+from gradprop._kernels.jacobi import jacobi_sweep
 from gradprop.graded import finished
 
 EPS = float(np.finfo(np.float64).eps)
@@ -266,6 +267,18 @@ def test_rows_that_cancel_exactly_are_lost_not_a_crash():
     assert (n, steps, rank) == (8, 54, 2)
     for lag in (5, 54):
         assert check(gp.singular_values(dense(J[:lag])), mp_log_singular_values(J[:lag])) == 6
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_sweep_over_parallel_rows(sign):
+    rows, mantissa = np.array([[1.0, 0.0], [sign, 0.0]]), np.array([0.5, 0.5])
+    exponent = np.array([1, 1], dtype=np.int64)
+    assert jacobi_sweep(rows, mantissa, exponent) == 1.0
+    # one row takes both, sqrt 2; the other is zero and stays so
+    assert jacobi_sweep(rows, mantissa, exponent) == 0.0
+    lost = int(np.flatnonzero(np.isnan(mantissa))[0])
+    assert rows[lost].tolist() == [0.0, 0.0]
+    assert np.ldexp(mantissa, exponent)[1 - lost] == pytest.approx(math.sqrt(2.0), rel=4 * EPS)
 
 
 @pytest.mark.parametrize(

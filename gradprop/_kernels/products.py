@@ -242,18 +242,23 @@ def diagonal_vector_steps(factors, n_valid, first, reverse, v, exponent, age, co
             t = m - 1 - s if reverse else s
             if first + t >= n_valid[r]:
                 continue
+            top = 0.0
+            for i in range(n):
+                top = max(top, abs(factors[r, t, i]))
+            # factors first, since a subnormal one times v would lose its last bits
+            before = math.frexp(top)[1]
+            near, far = math.ldexp(1.0, -before // 2), math.ldexp(1.0, -before - (-before // 2))
             largest = 0.0
             for i in range(n):
-                v[r, i] *= factors[r, t, i]
+                v[r, i] *= factors[r, t, i] * near * far
                 largest = max(largest, abs(v[r, i]))
             e = math.frexp(largest)[1]
-            half = -e // 2
-            near, far = math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+            near, far = math.ldexp(1.0, -e // 2), math.ldexp(1.0, -e - (-e // 2))
             square = 0.0
             for i in range(n):
                 v[r, i] = v[r, i] * near * far
                 square += abs(v[r, i]) ** 2
-            exponent[r] += e
+            exponent[r] += before + e
             age[r] += 1
             if column[age[r]] >= 0:
                 log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2

@@ -155,10 +155,12 @@ class Exponents:
         status: Int,
     ) -> LyapunovSpectrum:
         order = np.argsort(-np.where(np.isnan(mean), -np.inf, mean), axis=-1, kind="stable")
-        mean, error = (np.take_along_axis(a, order, axis=-1) for a in (mean, error))
         counts = np.where(history_steps > 0, history_steps, np.nan)
-        running = history / counts[..., None]
+        # a direction that is lost has no running average: when it was lost is not known
+        lost = np.isneginf(mean) | np.isnan(mean)
+        running = np.where(lost[:, None, :], mean[:, None, :], history / counts[..., None])
         running = np.take_along_axis(running, order[:, None, :], axis=-1)
+        mean, error = (np.take_along_axis(a, order, axis=-1) for a in (mean, error))
         half = intervals.student_quantile(self._confidence, intervals.N_BATCHES - 1) * error
         finite = np.where(np.isinf(mean), 0.0, half)
         shape, k = chain.batch_shape, mean.shape[-1]
