@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 
+import flint
 import naive
 import numpy as np
 import pytest
@@ -14,8 +15,6 @@ from helpers import same
 
 import gradprop as gp
 from gradprop import escalation, modular
-
-flint = pytest.importorskip("flint")
 
 EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 
+import flint
 import numpy as np
 import pytest
 from chains import random_chain, random_orthogonal
 from exact import mp_log_singular_values
 from helpers import ROOT
 
-flint = pytest.importorskip("flint")
 EPS = float(np.finfo(np.float64).eps)
 
 
