@@ -645,3 +645,11 @@ def test_p069_a_processor_that_flushes_is_noticed():
     assert switched.exact.event("n_zero") == 150
     assert round(log10, 3) == -45.154
     assert gp.precision_events(chain, "float32").event("n_zero") == 150
+
+
+def test_a_cotangent_that_is_zero_or_too_large_is_named():
+    chain = gp.JacobianChain.dense(np.full((3, 2, 2), 0.5))
+    with pytest.raises(ValueError, match="`u` must not be zero"):
+        gp.precision_events(chain, "float32", of="vector", u=[0.0, 0.0])
+    with pytest.raises(ValueError, match=r"with u comes to 1e\+39"):
+        gp.precision_events(chain, "float32", of="vector", u=[1e39, 1.0])

@@ -55,13 +55,17 @@ class Events:
         """The product in the format, beside the exact norms."""
         _refuse_complex(chain)
         exact = self._exact(chain).folds(chain)
-        stored = StoredProduct(chain, self._arithmetic, self._start(chain), self._of == "vector")
-        if not np.isfinite(stored.P).all():
+        start = self._start(chain)
+        largest = np.abs(start).max(axis=(1, 2))
+        if not (largest > 0).all():
+            raise ValueError("`u` must not be zero; it is for at least one replica.")
+        if not (largest <= self._arithmetic.fmt.max).all():
             raise ValueError(
                 f"`loss_scale` must leave the start within the range of `fmt`; got "
-                f"{self._loss_scale} for a format that ends at {self._arithmetic.fmt.max:.6g}."
+                f"{self._loss_scale}, which with u comes to {largest.max():.6g}, for a format that "
+                f"ends at {self._arithmetic.fmt.max:.6g}."
             )
-        return [stored, *exact]
+        return [StoredProduct(chain, self._arithmetic, start, self._of == "vector"), *exact]
 
     def _exact(self, chain: JacobianChain) -> Norms | Pullback:
         if self._of == "vector":
