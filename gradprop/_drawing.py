@@ -10,10 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradprop.bounds import NormBounds
 from gradprop.horizon import Horizon
+from gradprop.lyapunov.local import LocalExponents
+from gradprop.lyapunov.ranks import EffectiveRank
 from gradprop.lyapunov.spectrum import LyapunovSpectrum
+from gradprop.moments import GrowthMoments
 from gradprop.norms import LogNorms
 from gradprop.pooling import Pooled
 from gradprop.pullback import VectorNorms
+from gradprop.random_spectrum import RandomNetworkSpectrum
 from gradprop.rollout import Trajectory
 from gradprop.singular import SingularValues
 
@@ -163,3 +167,39 @@ def _draw_trajectory(result: Trajectory, ax: Axes) -> Axes:
     first = _rows(result.state, result.roles)[0]
     ax.plot(np.arange(len(first)), first[:, :8], lw=0.8)
     return _finish(ax, "step", "first 8 units of the state")
+
+
+@draw.register(GrowthMoments)
+def _draw_growth_moments(result: GrowthMoments, ax: Axes) -> Axes:
+    draw_curve(ax, result.lags, result.log_mean, label=f"q = {result.q:g}")
+    return _finish(
+        ax, r"lag $\ell$ back from the loss [steps]", r"$\frac{1}{q}$ ln E$\|g\|^q$ [nats]"
+    )
+
+
+@draw.register(EffectiveRank)
+def _draw_effective_rank(result: EffectiveRank, ax: Axes) -> Axes:
+    order = np.argsort(result.lags)
+    for name in ("participation", "entropy"):
+        rows = _rows(getattr(result, name), result.roles)[:, order]
+        draw_curve(ax, result.lags[order], np.median(rows, axis=0), marker="o", label=name)
+    return _finish(ax, r"lag $\ell$ [steps]", "effective rank")
+
+
+@draw.register(LocalExponents)
+def _draw_local_exponents(result: LocalExponents, ax: Axes) -> Axes:
+    first = _rows(result.exponents, result.roles)[0]
+    for i, values in enumerate(first.T[:4], start=1):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            ax.hist(finite, bins="auto", density=True, histtype="step", label=f"i = {i}")
+    return _finish(
+        ax, f"exponent over {result.window} steps [nats per step]", "density [steps/nat]"
+    )
+
+
+@draw.register(RandomNetworkSpectrum)
+def _draw_random_network_spectrum(result: RandomNetworkSpectrum, ax: Axes) -> Axes:
+    draw_curve(ax, result.u, result.exponents, label=r"theory, $n\to\infty$")
+    ax.axhline(0.0, color="0.6", lw=0.6, ls="-")
+    return _finish(ax, "share u = i/n", r"$\lambda(u)$ [nats per step]")

@@ -128,7 +128,8 @@ def plot(result: Result, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Result
-        Of norms, vectors, singular values, exponents, bounds, horizons, a pool or an orbit.
+        Of norms, vectors, moments, singular values, effective ranks, exponents (also local or of
+        theory), bounds, horizons, a pool or an orbit.
         Several replicas are drawn as median and 5-95 % band; of spectra the first replica.
     ax : matplotlib.axes.Axes, optional
         Default: a new figure of one column's width.

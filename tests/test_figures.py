@@ -54,12 +54,16 @@ def test_every_result_is_drawn_with_units():
         gp.norm_bounds(chain),
         gp.horizon(chain, tol=0.1),
         gp.pool(exponents),
+        gp.growth_moments(chain, 2),
+        gp.effective_rank(gp.singular_values(chain, lags=[10, 40])),
+        gp.local_exponents(chain, window=4),
+        gp.random_network_spectrum("tanh", 2.0, 16),
     ):
         axes = gp.plot(result)
         axes.figure.canvas.draw()
         assert axes.get_xlabel()
         assert axes.get_ylabel()
-        assert axes.lines or axes.collections
+        assert axes.has_data()
 
 
 def test_plotted_data_are_the_results_own(ax):
