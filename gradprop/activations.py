@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
 from gradprop._kernels import activations as kernels
+from gradprop._kernels import rows
 
 BLOCK = 2**22
 """Entries per kernel call: at most 0.2 s, so that an interrupt gets through."""
@@ -170,7 +171,7 @@ class Activation:
         for start in range(0, flat.size, BLOCK):
             part = slice(start, start + BLOCK)
             if self.code is not None:
-                kernels.evaluate(self.code, derivative, flat[part], out[part])
+                rows.evaluate(self.code, derivative, flat[part], out[part])
             else:
                 kernels.apply_custom(self.dphi if derivative else self.phi, flat[part], out[part])
         return out.reshape(values.shape)[()]
@@ -279,8 +280,7 @@ def _check_pair(own: Activation) -> None:
     values, slopes = own.evaluate(z), own.derivative(z)
     coarse, fine = ((own.evaluate(z + h) - own.evaluate(z - h)) / (2 * h) for h in (2 * step, step))
     scale = np.maximum(1.0, np.maximum(abs(values), abs(slopes)))
-    low, high = own.dphi_range
-    slack = 1e-12 * scale
+    (low, high), slack = own.dphi_range, 1e-12 * scale
     _first_failure("phi", z, values, np.isfinite(values), "finite")
     _first_failure("dphi", z, slopes, np.isfinite(slopes), "finite")
     inside = (slopes >= low - slack) & (slopes <= high + slack)

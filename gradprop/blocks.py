@@ -59,6 +59,30 @@ class Block:
 
 
 @dataclasses.dataclass(frozen=True)
+class GateBlock:
+    """Steps ``first + 1 .. first + m`` of a gated layer, known by its gates.
+
+    ``coefs`` (R, m, q) are what the Jacobians need beside the weights ``W`` (K, rows, n), of which
+    ``which`` (R,) says who uses which; ``kind`` is the kernels' number of the cell.
+    """
+
+    first: int
+    kind: int
+    W: Float
+    which: Int
+    coefs: Float
+
+    @property
+    def n_steps(self) -> int:
+        """Steps in the block."""
+        return int(self.coefs.shape[1])
+
+    def replicas(self, part: slice) -> GateBlock:
+        """The same steps of some replicas (views)."""
+        return dataclasses.replace(self, which=self.which[part], coefs=self.coefs[part])
+
+
+@dataclasses.dataclass(frozen=True)
 class DiagonalBlock:
     """Steps ``first + 1 .. first + m`` of a diagonal chain: factors (R, m, n), real or complex."""
 

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike
 
 from gradprop import _checks
 from gradprop.blocks import Float, Int
-from gradprop.cells import RNN
+from gradprop.cells.base import Cell
 from gradprop.chain import JacobianChain
 from gradprop.linearise import linearise
 from gradprop.lyapunov.spectrum import lyapunov_spectrum
 from gradprop.pooling import pool
 from gradprop.results import Result, Status
 
-Made = RNN | tuple[RNN, ArrayLike] | JacobianChain
+Made = Cell | tuple[Cell, ArrayLike] | JacobianChain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class _Exponent:
                 )
             return made
         cell, x = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        if not isinstance(cell, RNN):
+        if not isinstance(cell, Cell):
             raise TypeError(
                 "`make` must return a cell, a pair (cell, x) or a JacobianChain; "
                 f"got {type(made).__name__}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
 from gradprop._threads import replica_slices, spread
-from gradprop.blocks import Block, DiagonalBlock, Float, Int
+from gradprop.blocks import Block, DiagonalBlock, Float, GateBlock, Int
 from gradprop.chain import JacobianChain
 from gradprop.results import Result, Status, log_sum_exp
 
@@ -28,7 +29,8 @@ class Fold(Protocol):
     """State of a running measurement; `update` touches only the replicas it is given.
 
     ``reverse`` folds see the last block first. Steps outside ``window`` (from, to) are of no use to
-    it. ``flops`` and ``floats`` are the work and the memory of one step of one replica.
+    it. ``flops`` and ``floats`` are the work and the memory of one step of one replica. A fold with
+    an attribute ``takes_gates`` that is true gets blocks of gates where a source has them.
     """
 
     reverse: bool
@@ -115,19 +117,22 @@ def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:
     low, high = min(fold.window[0] for fold in folds), max(fold.window[1] for fold in folds)
     starts = range(low, high, size)
     for start in reversed(starts) if reverse else starts:
-        block = chain.source.block(start, min(start + size, high))
+        stop = min(start + size, high)
+        block = functools.cache(functools.partial(chain.source.block, start, stop))
         for fold, parts in zip(folds, slices, strict=True):
-            if fold.window[0] >= start + block.n_steps or fold.window[1] <= start:
+            if fold.window[0] >= stop or fold.window[1] <= start:
                 continue
-            if isinstance(block, Block):
-                whole = block
+            takes = getattr(fold, "takes_gates", False)
+            gates = chain.source.gate_block(start, stop) if takes else None
+            whole = gates if gates is not None else block()
+            if isinstance(whole, DiagonalBlock):
+                fold.update(whole, slice(0, chain.n_replicas))
+                continue
 
-                def work(part: slice, fold: Fold = fold, whole: Block = whole) -> None:
-                    fold.update(whole.replicas(part), part)
+            def work(part: slice, fold: Fold = fold, whole: Block | GateBlock = whole) -> None:
+                fold.update(whole.replicas(part), part)
 
-                spread(work, parts)
-            else:
-                fold.update(block, slice(0, chain.n_replicas))
+            spread(work, parts)
 
 
 def check_chain(chain: Any) -> JacobianChain:

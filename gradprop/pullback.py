@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop.blocks import Block, DiagonalBlock, Float, Int
+from gradprop.blocks import Block, DiagonalBlock, Float, GateBlock, Int
 from gradprop.chain import JacobianChain
 from gradprop.measure import Fold, LagGrid, check_chain, measure
 from gradprop.results import REPLICAS, Result, ScaledArray, Status, log_of_scaled
@@ -101,6 +101,8 @@ class _Applied:
 class _VectorFold:
     """One vector per replica, renormalised by powers of two at every step."""
 
+    takes_gates = True
+
     def __init__(
         self, chain: JacobianChain, name: str, vector: ArrayLike, reverse: bool, lags: Any
     ) -> None:
@@ -115,10 +117,13 @@ class _VectorFold:
         if self.grid.column[0] >= 0:
             self.log_norm[:, 0] = log_of_scaled(np.linalg.norm(mantissa, axis=1), self.exponent)
 
-    def update(self, block: Block | DiagonalBlock, part: slice) -> None:
+    def update(self, block: Block | DiagonalBlock | GateBlock, part: slice) -> None:
         """Absorb a block."""
         if isinstance(block, DiagonalBlock):
             self._update_diagonal(block)
+            return
+        if isinstance(block, GateBlock):
+            self._update_gates(block, part)
             return
         from gradprop._kernels import products
 
@@ -126,6 +131,15 @@ class _VectorFold:
             block.matrices, block.index, block.scales, block.exponents, block.identity,
             self._n_valid[part], block.first, self.reverse, self.vector[part],
             self.exponent[part], self._age[part], self.grid.column, self.log_norm[part],
+        )  # fmt: skip
+
+    def _update_gates(self, block: GateBlock, part: slice) -> None:
+        from gradprop._kernels import gatevectors
+
+        gatevectors.gated_vector_steps(
+            block.kind, block.W, block.which, block.coefs, self._n_valid[part], block.first,
+            self.reverse, self.vector[part], self.exponent[part], self._age[part],
+            self.grid.column, self.log_norm[part],
         )  # fmt: skip
 
     def _update_diagonal(self, block: DiagonalBlock) -> None:

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradprop import _checks
+from gradprop._laws import GatedLaw
 from gradprop.blocks import (
     Block,
     DiagonalBlock,
     Float,
+    GateBlock,
     Int,
     dense_block,
     row_scaled_block,
@@ -44,6 +46,10 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def block(self, start: int, stop: int) -> Block | DiagonalBlock:
         """Factors of steps ``start .. stop - 1`` of every replica."""
+
+    def gate_block(self, start: int, stop: int) -> GateBlock | None:
+        """The same steps by their gates, where the source knows them: cheaper for few vectors."""
+        return None
 
     def valid_steps(self) -> tuple[Int, NDArray[np.bool_]] | None:
         """Valid steps (R,) and overflows (R,), where the source knows better than the chain."""
@@ -165,6 +171,11 @@ class SliceSource(Source):
         block = self.source.block(start + self.offset, stop + self.offset)
         return dataclasses.replace(block, first=start)
 
+    def gate_block(self, start: int, stop: int) -> GateBlock | None:
+        """Gates of steps start .. stop - 1 of the slice."""
+        block = self.source.gate_block(start + self.offset, stop + self.offset)
+        return None if block is None else dataclasses.replace(block, first=start)
+
 
 class OrbitSource(Source):
     """Factors of a cell along one orbit; random access to any range of steps."""
@@ -176,23 +187,29 @@ class OrbitSource(Source):
 
     def __init__(self, orbit: Orbit) -> None:
         self.orbit = orbit
-        width = max(orbit.n_replicas * orbit.cell.n, 1)
+        width = max(orbit.n_replicas * orbit.law.coef_width, 1)
         self._chunk = orbit.chunk
         self._keep = orbit.n_steps * width <= KEPT_FLOATS
 
     @functools.cached_property
     def _first_run(self) -> tuple[list[Array], Float | None, Int]:
-        """Checkpointed states, phi' of the whole orbit if it fits, and valid steps."""
+        """Checkpointed states, coefficients of the whole orbit if they fit, and valid steps."""
         orbit = self.orbit
-        h, n_valid = orbit.start.copy(), orbit.lengths.copy()
+        state, n_valid = orbit.start.copy(), orbit.lengths.copy()
         checkpoints, kept = [], []
         for start in range(0, orbit.n_steps, self._chunk):
-            checkpoints.append(h.copy())
-            _, zs = orbit.advance(h, n_valid, start, min(start + self._chunk, orbit.n_steps))
+            checkpoints.append(state.copy())
+            coefs = self._take(state, n_valid, start, min(start + self._chunk, orbit.n_steps))
             if self._keep:
-                kept.append(orbit.derivatives(zs))
-        empty = np.empty((orbit.n_replicas, 0, orbit.cell.n))
+                kept.append(coefs)
+        empty = np.empty((orbit.n_replicas, 0, orbit.law.coef_width))
         return checkpoints, np.concatenate([empty, *kept], axis=1) if self._keep else None, n_valid
+
+    def _take(self, state: Array, n_valid: Int, start: int, stop: int) -> Float:
+        """Steps start .. stop - 1 from `state`, carried on: coefficients of their Jacobians."""
+        before = state.copy()
+        states, tapes = self.orbit.advance(state, n_valid, start, stop)
+        return self.orbit.law.coefficients(before, states, tapes)
 
     def valid_steps(self) -> tuple[Int, NDArray[np.bool_]]:
         """Steps of each replica before its length or an overflow, and who overflowed."""
@@ -203,15 +220,28 @@ class OrbitSource(Source):
         """The same along an orbit whose start lies `ulps` floats away."""
         return OrbitSource(self.orbit.moved(ulps))
 
-    def block(self, start: int, stop: int) -> Block:
-        """Factors of steps start .. stop - 1."""
+    def coefficients(self, start: int, stop: int) -> Float:
+        """What the Jacobians of steps start .. stop - 1 need beside the weights."""
         checkpoints, kept, n_valid = self._first_run
         if kept is not None:
-            return self.orbit.block_of(kept[:, start:stop], start)
+            return np.asarray(kept[:, start:stop])
         at = start // self._chunk
-        h, parts = checkpoints[at].copy(), []
+        state, parts = checkpoints[at].copy(), []
         for first in range(at * self._chunk, stop, self._chunk):
             last = min(first + self._chunk, stop)
-            _, zs = self.orbit.advance(h, n_valid.copy(), first, last)
-            parts.append(zs[:, max(start - first, 0) :])
-        return self.orbit.block_of(self.orbit.derivatives(np.concatenate(parts, axis=1)), start)
+            coefs = self._take(state, n_valid.copy(), first, last)
+            parts.append(coefs[:, max(start - first, 0) :])
+        return np.concatenate(parts, axis=1)
+
+    def gate_block(self, start: int, stop: int) -> GateBlock | None:
+        """Gates of steps start .. stop - 1, for an LSTM or a GRU."""
+        law = self.orbit.law
+        if not isinstance(law, GatedLaw):
+            return None
+        W = law.W.astype(np.float64)
+        return GateBlock(start, law.kind, W, law.which, self.coefficients(start, stop))
+
+    def block(self, start: int, stop: int) -> Block:
+        """Factors of steps start .. stop - 1."""
+        coefs = self.coefficients(start, stop)
+        return self.orbit.law.block(coefs, self._first_run[2], start)

@@ -80,7 +80,7 @@ def test_h_is_phi_of_z_and_leak_mixes_the_old_state():
     leaky = gp.rollout(gp.RNN(W, leak=0.25), x)
     mixed = 0.75 * leaky.h[:-1] + 0.25 * gp.RNN(W).activation.evaluate(leaky.z)
     np.testing.assert_allclose(leaky.h[1:], mixed, rtol=0, atol=2 * EPS)
-    assert leaky.h is leaky.state
+    assert same(leaky.h, leaky.state)
 
 
 def test_input_without_weights_is_added_as_it_is():

@@ -14,6 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import is_jitted, overload
 
+from .exponential import exp, expm1
 from .jit import jit
 
 CODES: dict[str, int] = {
@@ -200,18 +201,41 @@ def _dgelu(z):
 
 
 @jit
+def _tanh(z):
+    c = constants(z)
+    rest = expm1(-c.two * abs(z))
+    return np.copysign(rest / (c.two + rest), z)
+
+
+@jit
+def _bell(q):
+    """q / (1 + q)**2 for 0 <= q <= 1; 1 + q (2 + q) loses less to rounding than (1 + q)**2."""
+    c = constants(q)
+    return q / (c.one + q * (c.two + q))
+
+
+@jit
+def _dtanh(z):
+    c = constants(z)
+    return _at_most(c.four * _bell(exp(-c.two * abs(z))), c.one)
+
+
+@jit
 def _sigmoid(z):
     c = constants(z)
-    q = np.exp(-abs(z))
-    if z < c.zero:
-        return q / (c.one + q)
-    return c.one / (c.one + q)
+    q = exp(-abs(z))
+    return (q if z < c.zero else c.one) / (c.one + q)
+
+
+@jit
+def _dsigmoid(z):
+    return _at_most(_bell(exp(-abs(z))), constants(z).quarter)
 
 
 @jit
 def _softplus(z):
     c = constants(z)
-    rest = np.log1p(np.exp(-abs(z)))
+    rest = np.log1p(exp(-abs(z)))
     return rest if z <= c.zero else z + rest
 
 
@@ -243,7 +267,7 @@ def phi(code, z):
     """The activation with this code at z; float32 in gives float32 out."""
     c = constants(z)
     if code == TANH:
-        return np.tanh(z)
+        return _tanh(z)
     if code == RELU:
         return c.zero if z <= c.zero else z
     if code == LEAKY_RELU:
@@ -259,7 +283,7 @@ def phi(code, z):
     if code == GELU:
         return _gelu(z)
     if code == SELU:
-        return z * c.selu_lambda if z > c.zero else c.selu_lambda_alpha * np.expm1(z)
+        return z * c.selu_lambda if z > c.zero else c.selu_lambda_alpha * expm1(z)
     if code == HARD_SIGMOID:
         # (z + 2.5)/5 rather than z/5 + 1/2: no cancellation at the lower kink
         if z <= -c.half_width:
@@ -273,15 +297,13 @@ def dphi(code, z):
     """phi'(z) from z; at a kink 0 (relu, hard_tanh, hard_sigmoid) or the smaller slope."""
     c = constants(z)
     if code == TANH:
-        q = np.exp(-c.two * abs(z))
-        return _at_most(c.four * q / ((c.one + q) * (c.one + q)), c.one)
+        return _dtanh(z)
     if code == RELU:
         return _two_slopes(z, c.zero, c.one)
     if code == LEAKY_RELU:
         return _two_slopes(z, c.slope, c.one)
     if code == SIGMOID:
-        q = np.exp(-abs(z))
-        return _at_most(q / ((c.one + q) * (c.one + q)), c.quarter)
+        return _dsigmoid(z)
     if code == HARD_TANH:
         return _step(z, -c.one, c.one, c.zero, c.one)
     if code == SOFTPLUS:
@@ -292,7 +314,7 @@ def dphi(code, z):
         return _dgelu(z)
     if code == SELU:
         return (
-            c.selu_lambda_alpha * np.exp(z)
+            c.selu_lambda_alpha * exp(z)
             if z < c.zero
             else _two_slopes(z, c.selu_lambda, c.selu_lambda)
         )
@@ -325,13 +347,6 @@ def pair(code: int) -> tuple[Any, Any]:
         return dphi(code, as_float(z))
 
     return phi_of, dphi_of
-
-
-@jit
-def evaluate(code, derivative, z, out):
-    """Fill `out` (m,) with phi or phi' of `z` (m,)."""
-    for i in range(z.size):
-        out[i] = dphi(code, z[i]) if derivative else phi(code, z[i])
 
 
 def is_compiled(function: Any) -> bool:

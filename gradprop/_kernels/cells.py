@@ -11,8 +11,8 @@ import types
 import numba
 import numpy as np
 
-from gradprop._kernels.activations import dphi, phi
 from gradprop._kernels.jit import jit
+from gradprop._kernels.rows import dphi_row, phi_row, row_of
 
 
 @jit
@@ -43,38 +43,39 @@ def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
                 zs[r, t, :] = nan
                 states[r, t, :] = h[r]
                 continue
-            z = np.dot(matrix, h[r])
+            z, after = zs[r, t], states[r, t]
+            dot = np.dot(matrix, h[r])
             for i in range(n):
-                z[i] += drive[t, i]
-                zs[r, t, i] = z[i]
-                h[r, i] = keep * h[r, i] + step * phi(code, z[i])
-            if not (_finite(z) and _finite(h[r])):
+                z[i] = dot[i] + drive[t, i]
+            phi_row(code, z, after)
+            for i in range(n):
+                after[i] = keep * h[r, i] + step * after[i]
+            if not (_finite(z) and _finite(after)):
                 n_valid[r] = first + t
-                h[r, :] = nan
-                zs[r, t, :] = nan
-            states[r, t, :] = h[r]
+                after[:] = nan
+                z[:] = nan
+            h[r] = after
 
 
 @jit
 def derivatives(code, zs, out):
     """out = dphi(zs), elementwise on flat arrays; nan stays nan."""
-    for i in range(zs.size):
-        out[i] = dphi(code, zs[i])
+    dphi_row(code, zs, out)
 
 
 @functools.lru_cache(maxsize=32)
 def kernels_for(own_phi, own_dphi):
     """`rnn_steps` and `derivatives` for one's own jitted pair z -> float.
 
-    The same code objects, compiled once more with another phi and dphi among their globals: a
+    The same code objects, compiled once more with other rows of phi and dphi among their globals: a
     kernel that took functions as arguments could not be cached on disk.
     """
     compiled = numba.njit(error_model="numpy")
 
-    def coded(f):
-        return compiled(lambda code, z: f(z))
+    def row(f):
+        return row_of(compiled(lambda code, z: f(z)))
 
-    names = {**globals(), "phi": coded(own_phi), "dphi": coded(own_dphi)}
+    names = {**globals(), "phi_row": row(own_phi), "dphi_row": row(own_dphi)}
     return tuple(
         numba.njit(error_model="numpy", nogil=True)(types.FunctionType(f.py_func.__code__, names))
         for f in (rnn_steps, derivatives)

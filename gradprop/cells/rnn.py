@@ -1,20 +1,19 @@
-"""Frozen descriptions of recurrent cells: weights and activation, no behaviour of their own."""
+"""The vanilla recurrent cell."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gradprop import _checks
 from gradprop.activations import Activation
 from gradprop.activations import activation as resolve_activation
+from gradprop.cells.base import Array, Shape, WeightedCell
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RNN:
+class RNN(WeightedCell):
     r"""Vanilla recurrent cell, optionally leaky.
 
     .. math:: h_t = (1 - \alpha) h_{t-1} + \alpha\,\varphi(W_{hh} h_{t-1} + W_{xh} x_t + b)
@@ -57,9 +56,11 @@ class RNN:
     [0.761594, 0.363399, -0.674144]
     """
 
-    W_hh: NDArray[Any]
-    W_xh: NDArray[Any] | None = None
-    b: NDArray[Any] | None = None
+    PARAMETERS = ("W_hh", "W_xh", "b")
+
+    W_hh: Array
+    W_xh: Array | None = None
+    b: Array | None = None
     activation: Activation = "tanh"  # type: ignore[assignment]
     leak: float = 1.0
 
@@ -72,41 +73,8 @@ class RNN:
         activation: str | Activation = "tanh",
         leak: float = 1.0,
     ) -> None:
-        arrays: dict[str, NDArray[Any]] = {
-            "W_hh": _checks.real_array("W_hh", W_hh, shape=("n", "n"), keep_float32=True)
-        }
-        n = arrays["W_hh"].shape[-1]
-        if W_xh is not None:
-            arrays["W_xh"] = _checks.real_array("W_xh", W_xh, shape=(n, "d_x"), keep_float32=True)
-        if b is not None:
-            arrays["b"] = _checks.real_array("b", b, shape=(n,), keep_float32=True)
-        dtype = np.result_type(*arrays.values())
-        for name in ("W_hh", "W_xh", "b"):
-            array = arrays.get(name)
-            if array is not None:
-                array = np.array(array, dtype=dtype)
-                array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        n = _checks.real_array("W_hh", W_hh, shape=("n", "n"), keep_float32=True).shape[-1]
+        shapes: dict[str, Shape] = {"W_hh": (n, n), "W_xh": (n, "d_x"), "b": (n,)}
+        self._freeze({"W_hh": W_hh, "W_xh": W_xh, "b": b}, shapes)
         object.__setattr__(self, "activation", resolve_activation(activation))
         object.__setattr__(self, "leak", _checks.real("leak", leak, above=0.0, at_most=1.0))
-        _ = self.batch_shape
-
-    @property
-    def n(self) -> int:
-        """Number of units."""
-        return int(self.W_hh.shape[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64, that of every weight."""
-        return self.W_hh.dtype
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of the weights, broadcast together."""
-        shapes = {"W_hh": self.W_hh.shape[:-2]}
-        if self.W_xh is not None:
-            shapes["W_xh"] = self.W_xh.shape[:-2]
-        if self.b is not None:
-            shapes["b"] = self.b.shape[:-1]
-        return _checks.broadcast_shapes(**shapes)

@@ -1,0 +1,166 @@
+"""Orbits of gated cells, and their step Jacobians formed from gates.
+
+As in `cells`: R replicas, m steps, weights once per distinct network and picked by `which[r]`; W
+has one block of n rows per gate. Width of the state: 2n for LSTM, n for GRU.
+"""
+
+import functools
+import types
+
+import numba
+import numpy as np
+
+from gradprop._kernels import gates
+from gradprop._kernels.gates import (
+    GRU_BEFORE,
+    LSTM,
+    WORK_ROWS,
+    complete,
+    is_finite,
+    preactivate,
+    pushed,
+    reset_pushed,
+    slopes,
+    update,
+)
+from gradprop._kernels.jit import jit
+from gradprop._kernels.rows import row_of
+
+
+@jit
+def gated_steps(
+    kind, gate, code, W, which, current, b_h, which_b, first, n_valid, state, states, tapes
+):
+    """Take m steps from `state` (R, s), carried on; writes states (R, m, s) and tapes (R, m, q).
+
+    `current` (R or 1, m, gates n) is W_xh x + b, b_h (K', n) the candidate's recurrent bias.
+    """
+    R = state.shape[0]
+    m, n = tapes.shape[1], W.shape[2]
+    one = state.dtype.type(1)
+    nan = state.dtype.type(np.nan)
+    hidden, work = np.empty(n, dtype=state.dtype), np.empty(WORK_ROWS * n, dtype=state.dtype)
+    for r in range(R):
+        matrix = W[which[r]]
+        drive = current[r if current.shape[0] > 1 else 0]
+        for t in range(m):
+            tape = tapes[r, t]
+            if first + t >= n_valid[r]:
+                tape[:] = nan
+                states[r, t] = state[r]
+                continue
+            h = state[r, :n]
+            dot = np.dot(matrix, h)
+            preactivate(kind, gate, dot, drive[t], b_h[which_b[r]], h, tape, hidden, work)
+            if kind == GRU_BEFORE:
+                complete(np.dot(matrix[2 * n :], hidden), drive[t], tape)
+            after = states[r, t]
+            update(kind, gate, code, one, tape, state[r], after, work)
+            if not (is_finite(tape) and is_finite(after)):
+                n_valid[r] = first + t
+                after[:] = nan
+                tape[:] = nan
+            state[r] = after
+
+
+@jit
+def slope_steps(kind, gate, code, leak, tapes, before, after, coefs):
+    """Coefficients (N, q) of N steps, from tapes (N, .) and the states before and after (N, s)."""
+    work = np.empty(WORK_ROWS * after.shape[1], dtype=after.dtype)
+    for i in range(tapes.shape[0]):
+        slopes(kind, gate, code, leak, tapes[i], before[i], after[i], coefs[i], work)
+
+
+@jit
+def form_own(kind, keep, W, which, coefs, n_valid, first, offset, J):
+    """Write d state'/d state of one layer into J (R, m, s, s) at `offset`; I past the length.
+
+    O(s n) a step from the gates; GRU_BEFORE multiplies two matrices, 2 n^3.
+    """
+    R, m = coefs.shape[:2]
+    n, rows = W.shape[2], W.shape[1]
+    width = n * 2 if kind == LSTM else n
+    row, out = np.zeros(width), np.empty(width)
+    ext, hidden = np.zeros(rows), np.empty((n, n))
+    for r in range(R):
+        columns = np.ascontiguousarray(W[which[r]].T)
+        candidate = np.ascontiguousarray(columns[:, 2 * n :]) if kind == GRU_BEFORE else columns
+        for t in range(m):
+            if first + t >= n_valid[r]:
+                for j in range(width):
+                    J[r, t, offset + j, offset + j] = 1.0
+                continue
+            coef = coefs[r, t]
+            dots = columns.copy()
+            if kind == GRU_BEFORE:
+                for j in range(n):
+                    row[j] = 1.0
+                    reset_pushed(coef, dots[j], ext, row, hidden[j])
+                    row[j] = 0.0
+                dots[:, 2 * n :] = np.dot(hidden, candidate)
+            for j in range(width):
+                row[j] = 1.0
+                pushed(kind, keep, coef, dots[j] if j < n else ext, ext, row, out)
+                row[j] = 0.0
+                for i in range(width):
+                    J[r, t, offset + i, offset + j] = out[i]
+
+
+@jit
+def form_coupling(
+    kind, keep, W, which, W_xh, which_x, coefs, n_valid, first, source, width, offset, J
+):
+    """Write d state'/d (states below) of one layer, from the h of the layer below in J.
+
+    `source` is the row where that h begins, `width` the columns of all layers below, `offset` this
+    layer's first row. 2 width d_x (gates n) flops a step.
+    """
+    R, m = coefs.shape[:2]
+    n, rows = W.shape[2], W.shape[1]
+    d_x = W_xh.shape[2]
+    own = n * 2 if kind == LSTM else n
+    zero, none, out = np.zeros(own), np.zeros(rows), np.empty(own)
+    dot, hidden = np.zeros(rows), np.empty(n)
+    for r in range(R):
+        wide = np.ascontiguousarray(W_xh[which_x[r]].T)
+        for t in range(m):
+            if first + t >= n_valid[r]:
+                continue
+            below = np.ascontiguousarray(J[r, t, source : source + d_x, :width].T)
+            exts = np.dot(below, wide)
+            for j in range(width):
+                if kind == GRU_BEFORE:
+                    reset_pushed(coefs[r, t], none, exts[j], zero[:n], hidden)
+                    dot[2 * n :] = np.dot(W[which[r], 2 * n :], hidden)
+                pushed(kind, keep, coefs[r, t], dot, exts[j], zero, out)
+                for i in range(own):
+                    J[r, t, offset + i, j] = out[i]
+
+
+@functools.lru_cache(maxsize=32)
+def kernels_for(gate_pair, own_pair):
+    """`gated_steps` and `slope_steps` for jitted pairs (phi, dphi) of the gates and the candidate.
+
+    As `cells.kernels_for`; in the rebuilt kernels code -1 means the gates' activation.
+    """
+    names = with_activations({**gates.__dict__, **globals()}, gate_pair, own_pair)
+    for name in ("preactivate", "update", "_gru_slopes", "slopes", "gated_steps", "slope_steps"):
+        rebuild(names, name)
+    return names["gated_steps"], names["slope_steps"]
+
+
+def with_activations(names, gate_pair, own_pair):
+    """The same globals with rows of phi and dphi that take code -1 for the gates' activation."""
+    compiled = numba.njit(error_model="numpy")
+
+    def row(of_gate, of_own):
+        return row_of(compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z)))
+
+    phi_row, dphi_row = (row(*pair) for pair in zip(gate_pair, own_pair, strict=True))
+    return {**names, "phi_row": phi_row, "dphi_row": dphi_row}
+
+
+def rebuild(names, name):
+    """Compile a function of `names` again, with `names` as its globals, and put it there."""
+    code = names[name].py_func.__code__
+    names[name] = numba.njit(error_model="numpy", nogil=True)(types.FunctionType(code, names))

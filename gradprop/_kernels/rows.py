@@ -1,0 +1,108 @@
+"""phi and phi' over rows: the code is a constant inside each loop, so that LLVM vectorises it.
+
+A loop computes the same bits as the scalar functions one by one. `out` must not be `z` (nor overlap
+it), which would be right but slow.
+"""
+
+import numba
+
+from .activations import (
+    HARD_SIGMOID,
+    HARD_TANH,
+    LEAKY_RELU,
+    LINEAR,
+    RELU,
+    SELU,
+    SIGMOID,
+    SOFTPLUS,
+    TANH,
+    dphi,
+    phi,
+)
+from .jit import jit
+
+
+@jit
+def phi_row(code, z, out):
+    """out (m,) = phi(z), entry by entry."""
+    if code == TANH:
+        for i in range(z.size):
+            out[i] = phi(TANH, z[i])
+    elif code == SIGMOID:
+        for i in range(z.size):
+            out[i] = phi(SIGMOID, z[i])
+    elif code == RELU:
+        for i in range(z.size):
+            out[i] = phi(RELU, z[i])
+    elif code == LINEAR:
+        for i in range(z.size):
+            out[i] = phi(LINEAR, z[i])
+    elif code == LEAKY_RELU:
+        for i in range(z.size):
+            out[i] = phi(LEAKY_RELU, z[i])
+    elif code == HARD_TANH:
+        for i in range(z.size):
+            out[i] = phi(HARD_TANH, z[i])
+    elif code == HARD_SIGMOID:
+        for i in range(z.size):
+            out[i] = phi(HARD_SIGMOID, z[i])
+    elif code == SELU:
+        for i in range(z.size):
+            out[i] = phi(SELU, z[i])
+    else:
+        for i in range(z.size):
+            out[i] = phi(code, z[i])
+
+
+@jit
+def dphi_row(code, z, out):
+    """out (m,) = phi'(z), entry by entry."""
+    if code == TANH:
+        for i in range(z.size):
+            out[i] = dphi(TANH, z[i])
+    elif code == SIGMOID:
+        for i in range(z.size):
+            out[i] = dphi(SIGMOID, z[i])
+    elif code == RELU:
+        for i in range(z.size):
+            out[i] = dphi(RELU, z[i])
+    elif code == LINEAR:
+        for i in range(z.size):
+            out[i] = dphi(LINEAR, z[i])
+    elif code == LEAKY_RELU:
+        for i in range(z.size):
+            out[i] = dphi(LEAKY_RELU, z[i])
+    elif code == HARD_TANH:
+        for i in range(z.size):
+            out[i] = dphi(HARD_TANH, z[i])
+    elif code == HARD_SIGMOID:
+        for i in range(z.size):
+            out[i] = dphi(HARD_SIGMOID, z[i])
+    elif code == SELU:
+        for i in range(z.size):
+            out[i] = dphi(SELU, z[i])
+    elif code == SOFTPLUS:
+        for i in range(z.size):
+            out[i] = dphi(SOFTPLUS, z[i])
+    else:
+        for i in range(z.size):
+            out[i] = dphi(code, z[i])
+
+
+@jit
+def evaluate(code, derivative, z, out):
+    """Fill `out` (m,) with phi or phi' of `z` (m,)."""
+    if derivative:
+        dphi_row(code, z, out)
+    else:
+        phi_row(code, z, out)
+
+
+def row_of(scalar):
+    """The loop for one's own compiled scalar(code, z); not cached on disk."""
+
+    def row(code, z, out):
+        for i in range(z.size):
+            out[i] = scalar(code, z[i])
+
+    return numba.njit(error_model="numpy", nogil=True)(row)

@@ -1,0 +1,1 @@
+"""Frozen descriptions of recurrent cells: weights and activations, no behaviour of their own."""
