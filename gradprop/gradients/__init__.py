@@ -1,0 +1,1 @@
+"""Gradients of a loss: its value and gradient, and what clipping does to a gradient."""

@@ -1,0 +1,263 @@
+"""Gradients taken back lag by lag, for all steps at once, through all layers, never out of range.
+
+Entry t of a cotangent v (T, B, s) starts at the state after step t; after k lags it stands at the
+state after step t - k, times a power of two of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradprop.gradients._layer import FLOPS_PER_CALL, LayerRun, kernels_of
+from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes
+from gradprop.results import LN2
+
+Array = NDArray[Any]
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+Layers = list[Array]
+
+NOTHING = -(2**30)
+"""Power of two of what is exactly zero."""
+
+
+def back(
+    runs: Sequence[LayerRun], v: Layers, step: int, deltas: Layers, recurrents: Layers,
+    copies: int = 1,
+) -> None:  # fmt: skip
+    """Take m cotangents, at the states after steps `step` .. step + m - 1, to the states before.
+
+    In place: v is (m, B copies, s) for each layer; fills deltas and recurrents (m, B copies, rows).
+    Within a step a layer passes on what it got to the h of the layer below.
+    """
+    above = None
+    for run, own, delta, recurrent in zip(
+        reversed(runs), reversed(v), reversed(deltas), reversed(recurrents), strict=True
+    ):
+        if above is not None:
+            own[..., : run.n] += above
+        _layer_back(run, own, step, delta, recurrent, copies)
+        W_xh = run.arrays.W_xh
+        above = delta if W_xh is None else np.tensordot(delta, W_xh, axes=1)
+
+
+def _layer_back(
+    run: LayerRun, v: Array, step: int, delta: Array, recurrent: Array, copies: int
+) -> None:
+    _, _, lag_back = kernels_of(run.cell)
+    lengths = np.repeat(run.lengths, copies)
+    size = max(int(FLOPS_PER_CALL // (2.0 * run.arrays.W_hh.size * max(len(lengths), 1))), 1)
+    for start in range(0, len(v), size):
+        part, first = slice(start, start + size), step + start
+        m = len(v[part])
+        states, tapes = run.states[first : first + m + 1], run.tapes[first : first + m]
+        if copies > 1:
+            states, tapes = (np.repeat(a, copies, axis=1) for a in (states, tapes))
+        lag_back(
+            *run.settings, run.arrays.W_hh, states, tapes, lengths - first, 0, m, v[part],
+            delta[part], recurrent[part],
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledGradient:
+    """A gradient by the names of a cell's arrays, times 2**exponent."""
+
+    arrays: dict[str, Float]
+    exponent: int
+
+    def parts(self) -> list[Float]:
+        """All arrays together, then each, flat."""
+        each = [a.ravel() for a in self.arrays.values()]
+        return [np.concatenate(each), *each]
+
+    def log_norms(self) -> Float:
+        """Ln of the norm of each of `parts`."""
+        with np.errstate(divide="ignore"):
+            logs = [np.log(size) + np.log(norm) for _, norm, size in map(_unit, self.parts())]
+        return np.array(logs) + self.exponent * LN2
+
+    def cosines(self, other: ScaledGradient) -> Float:
+        """Cosine of the angle to another gradient, of each of `parts`; nan where one is zero."""
+        pairs = zip(map(_unit, self.parts()), map(_unit, other.parts()), strict=True)
+        with np.errstate(invalid="ignore"):
+            return np.array([a @ b / (n * m) for (a, n, _), (b, m, _) in pairs])
+
+    def minus(self, other: ScaledGradient) -> ScaledGradient:
+        """The difference, at the power of two of the larger."""
+        top = max(self.exponent, other.exponent)
+        mine, its = self.exponent - top, other.exponent - top
+        pairs = zip(self.arrays.items(), other.arrays.values(), strict=True)
+        return ScaledGradient({k: np.ldexp(a, mine) - np.ldexp(b, its) for (k, a), b in pairs}, top)
+
+
+def _unit(a: Float) -> tuple[Float, float, float]:
+    """Entries over their largest magnitude, the norm of those, and that magnitude.
+
+    The squares of the entries themselves may leave the range of floats.
+    """
+    size = float(np.abs(a).max(initial=0.0))
+    scaled = a / size if size else a
+    return scaled, float(np.linalg.norm(scaled)), size
+
+
+class Paths:
+    """All sequences of a problem, run once, with their losses.
+
+    Parameters
+    ----------
+    problem : Problem
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.cell, self.dtype, self.n_steps = problem.cell, problem.dtype, problem.n_steps
+        self.networks: list[int] = []
+        self.runs: list[list[LayerRun]] = []
+        self.losses: list[Array] = []
+        for network, rows in problem.groups():
+            self.networks.append(network)
+            self.runs.append(problem.run(network, rows))
+            self.losses.append(problem.loss_gradient(self.runs[-1], rows))
+        live = np.zeros(self.n_steps, dtype=np.bool_)
+        for loss in self.losses:
+            live |= loss.any(axis=(1, 2))
+        steps = np.flatnonzero(live)
+        self.first, self.last = (int(steps[0]), int(steps[-1]) + 1) if len(steps) else (0, 0)
+
+    def zeros(self, m: int, width: Callable[[LayerRun], int]) -> list[Layers]:
+        """Zeros (m, B, width of a layer) for each network and layer."""
+        return [
+            [np.zeros((m, run.states.shape[1], width(run)), self.dtype) for run in runs]
+            for runs in self.runs
+        ]
+
+    def from_losses(self) -> Walk:
+        """The losses themselves: at lag k the parameters meet what comes from k steps on."""
+        v = self.zeros(self.n_steps, _state_width)
+        for layers, loss in zip(v, self.losses, strict=True):
+            layers[-1][..., : loss.shape[-1]] = loss
+        return Walk(self, v, np.zeros(self.n_steps, dtype=np.int64), self.first)
+
+    def from_totals(self, window: int = 0) -> Walk:
+        """All that later losses send to each state: at lag k, what comes from k steps on or more.
+
+        A `window` cuts as that of :func:`backward` does; 0 cuts nothing.
+        """
+        v = self.zeros(self.n_steps, _state_width)
+        exponents = np.full(self.n_steps, NOTHING, dtype=np.int64)
+        carried, *spare = self.zeros(1, _state_width), self.zeros(1, _rows), self.zeros(1, _rows)
+        exponent = np.full(1, NOTHING, dtype=np.int64)
+        for t in reversed(range(self.last)):
+            self._add_losses(carried, exponent, t)
+            exponents[t] = exponent[0]
+            for kept, now in zip(_flat(v), _flat(carried), strict=True):
+                kept[t] = now[0]
+            for runs, layers, deltas, recurrents in zip(self.runs, carried, *spare, strict=True):
+                back(runs, layers, t, deltas, recurrents)
+            if window > 0 and t % window == 0:
+                for layer in _flat(carried):
+                    layer[:] = 0.0
+            rescale(_flat(carried), exponent)
+        return Walk(self, v, exponents, 0)
+
+    def _add_losses(self, carried: list[Layers], exponent: Int, t: int) -> None:
+        """Add the losses of step t to what is carried, at the power of two of the larger."""
+        own = [loss[t : t + 1].copy() for loss in self.losses]
+        power = np.zeros(1, dtype=np.int64)
+        rescale(own, power)
+        top = np.maximum(exponent, power)
+        for layer in _flat(carried):
+            np.ldexp(layer, exponent - top, out=layer)
+        for layers, loss in zip(carried, own, strict=True):
+            layers[-1][..., : loss.shape[-1]] += np.ldexp(loss, power - top)
+        exponent[:] = top
+        rescale(_flat(carried), exponent)
+
+
+class Walk:
+    """Cotangents of all steps on their way back; `back` takes them one lag further.
+
+    Parameters
+    ----------
+    paths : Paths
+    v : list of list of arrays (T, B, s)
+        By network and layer.
+    exponent : int array (T,)
+    first : int
+        Entries before it are zero; so are those from the last loss on.
+    """
+
+    def __init__(self, paths: Paths, v: list[Layers], exponent: Int, first: int) -> None:
+        self.paths, self.v, self.exponent = paths, v, exponent
+        self.first, self.lag = first, -1
+        self._deltas = paths.zeros(paths.n_steps, _rows)
+        self._recurrents = paths.zeros(paths.n_steps, _rows)
+        rescale(_flat(v), exponent)
+        self._met = exponent.copy()
+
+    def back(self) -> None:
+        """Meet the parameters of the next lag (first 0) on the way to the states before."""
+        self.lag += 1
+        now = slice(max(self.first, self.lag), self.paths.last)
+        if now.start >= now.stop:
+            return
+        self._met = self.exponent.copy()
+        for runs, *arrays in zip(
+            self.paths.runs, self.v, self._deltas, self._recurrents, strict=True
+        ):
+            v, deltas, recurrents = ([a[now] for a in layers] for layers in arrays)
+            back(runs, v, now.start - self.lag, deltas, recurrents)
+        power = self.exponent[now]
+        rescale([a[now] for a in _flat(self.v)], power)
+
+    def gradient(self) -> ScaledGradient:
+        """What the parameters met on the last call of `back`; to be asked for once a lag."""
+        now = slice(max(self.first, self.lag), self.paths.last)
+        met = [a[now] for a in _flat(self._deltas + self._recurrents)]
+        top = int(powers(met, self._met[now]).max(initial=NOTHING))
+        for a in met:
+            np.ldexp(a, (self._met[now] - top)[:, None, None], out=a)
+        sums = ParameterSums(self.paths.cell, self.paths.dtype)
+        prefixes = layer_prefixes(self.paths.cell)
+        for network, runs, deltas, recurrents in zip(
+            self.paths.networks, self.paths.runs, self._deltas, self._recurrents, strict=True
+        ):
+            for prefix, run, delta, recurrent in zip(
+                prefixes, runs, deltas, recurrents, strict=True
+            ):
+                parts = run.parameter_gradients(delta, recurrent, self.lag)
+                sums.add(prefix, run.cell, network, parts)
+        return ScaledGradient({k: a.astype(np.float64) for k, a in sums.values.items()}, top)
+
+
+def rescale(parts: Sequence[Array], exponent: Int) -> None:
+    """Bring entry t of all parts together to order one, by a power of two; in place."""
+    power = powers(parts, exponent)
+    for part in parts:
+        np.ldexp(part, (exponent - power)[:, None, None], out=part)
+    exponent[:] = power
+
+
+def powers(parts: Sequence[Array], exponent: Int) -> Int:
+    """Power of two of the largest of entry t of all parts together, times 2**exponent."""
+    largest = np.zeros(len(exponent))
+    for part in parts:
+        np.maximum(largest, np.abs(part).max(axis=(1, 2), initial=0.0), out=largest)
+    return np.where(largest == 0, NOTHING, exponent + np.frexp(largest)[1])
+
+
+def _flat(layers: list[Layers]) -> Layers:
+    return [a for own in layers for a in own]
+
+
+def _state_width(run: LayerRun) -> int:
+    return int(run.states.shape[-1])
+
+
+def _rows(run: LayerRun) -> int:
+    return int(run.arrays.W_hh.shape[0])

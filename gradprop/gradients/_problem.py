@@ -1,0 +1,201 @@
+"""A checked BPTT problem: a cell, its sequences, and the loss gradients at its outputs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gradprop import _checks
+from gradprop._laws import Layout, layout
+from gradprop.blocks import who_uses
+from gradprop.cells.base import Cell, GatedCell, WeightedCell
+from gradprop.cells.composite import Bidirectional, Stacked
+from gradprop.cells.rnn import RNN
+from gradprop.gradients._layer import LayerGradients, LayerRun, by_name
+from gradprop.orbit import Orbit
+
+Array = NDArray[Any]
+Int = NDArray[np.int64]
+
+
+class Problem:
+    """Sequences of a cell of one direction, flat and time-major, grouped by network.
+
+    Parameters
+    ----------
+    cell : RNN, LSTM, GRU or Stacked
+    x, grad_h, h0, lengths : array_like
+        As :func:`gradprop.backward`.
+    """
+
+    def __init__(self, cell: Cell, x: ArrayLike | None, grad_h: Any, h0: Any, lengths: Any) -> None:
+        self.layers = layers_of(cell)
+        grads = None if callable(grad_h) else _loss_gradient(grad_h, cell)
+        if x is None and (h0 is None or grads is None):
+            raise ValueError("`x` None needs `h0`, and an array for `grad_h`.")
+        n_steps = grads.shape[-2] if x is None and grads is not None else None
+        self.orbit = Orbit(cell, x, h0, n_steps, lengths, None, None)
+        self.cell, self.dtype = cell, self.orbit.dtype
+        self.n_steps, self.lengths = self.orbit.n_steps, self.orbit.lengths
+        self.batch_shape, self.roles = self.orbit.batch_shape, self.orbit.roles
+        self._loss = grad_h
+        self.grad_h = None if grads is None else self._flat_grads(grads)
+        self.networks = cell.batch_shape
+        self.which = who_uses(self.networks, self.batch_shape)
+        if self.grad_h is None and int(np.prod(self.networks)) > 1:
+            raise ValueError(
+                "`grad_h` must be an array for a cell with replica axes; got a callable."
+            )
+
+    def _flat_grads(self, grads: Array) -> Array:
+        """Loss gradients (T, R, n), checked to be zero in padded steps."""
+        shape = (*self.batch_shape, self.n_steps, self.cell.n)
+        if grads.shape != shape:
+            raise ValueError(
+                f"`grad_h` must have shape {shape}, one entry per sequence, step and unit; got "
+                f"{grads.shape}."
+            )
+        flat = np.ascontiguousarray(
+            grads.reshape(len(self.lengths), *shape[-2:]).transpose(1, 0, 2), dtype=self.dtype
+        )
+        padded = np.arange(self.n_steps)[:, None] >= self.lengths
+        if padded.any() and flat[padded].any():
+            step, replica = np.argwhere(padded & flat.any(axis=-1))[0]
+            index = tuple(int(i) for i in np.unravel_index(replica, self.batch_shape))
+            raise ValueError(
+                f"`grad_h` must be zero in padded steps; it is not at step {step + 1} of sequence "
+                f"{index}, which has length {self.lengths[replica]}."
+            )
+        return flat
+
+    def loss_gradient(self, runs: list[LayerRun], rows: Int) -> Array:
+        """Loss gradients (T, B, n) of some replicas: those given, or the callable's at their h."""
+        if self.grad_h is not None:
+            return _of_replicas(self.grad_h, rows)
+        grads = _loss_gradient(self._loss(self.batch(runs[-1].h).copy()), self.cell)
+        return self._flat_grads(grads)
+
+    @functools.cached_property
+    def x(self) -> Array | None:
+        """Input (T, R, d_x), zero in padded steps."""
+        x = self.orbit.x
+        if x is None:
+            return None
+        full = np.broadcast_to(x, (*self.batch_shape, *x.shape[-2:]))
+        flat = full.reshape(len(self.lengths), *x.shape[-2:]).transpose(1, 0, 2)
+        live = np.arange(self.n_steps)[:, None] < self.lengths
+        return np.where(live[..., None], flat, 0.0).astype(self.dtype)
+
+    def groups(self) -> Iterator[tuple[int, Int]]:
+        """Networks, and the flat replicas that use each."""
+        for network in range(int(np.prod(self.networks, dtype=np.int64))):
+            yield network, np.flatnonzero(self.which == network)
+
+    def run(self, network: int, rows: Int) -> list[LayerRun]:
+        """Run some replicas of one network; raises where an orbit overflows."""
+        runs: list[LayerRun] = []
+        x = None if self.x is None else _of_replicas(self.x, rows)
+        offset, lengths = 0, self.lengths[rows]
+        for layer in self.layers:
+            start = np.ascontiguousarray(self.orbit.start[rows, offset : offset + layer.n_state])
+            arrays = one_network(layer, self.dtype, self.networks, network)
+            with np.errstate(over="ignore", invalid="ignore"):
+                runs.append(LayerRun(layer, arrays, x, start, lengths, self.n_steps))
+            self._check_finite(runs[-1].states, rows)
+            x = np.ascontiguousarray(runs[-1].h)
+            offset += layer.n_state
+        return runs
+
+    def _check_finite(self, states: Array, rows: Int) -> None:
+        finite = np.isfinite(states)
+        if not finite.all():
+            step, row = np.argwhere(~finite.all(axis=-1))[0]
+            index = tuple(int(i) for i in np.unravel_index(rows[row], self.batch_shape))
+            raise ValueError(
+                f"the orbit must stay finite; it overflows {self.dtype} at step {step} of sequence "
+                f"{index}: shorten it, or lower the weights."
+            )
+
+    def batch(self, flat: Array) -> Array:
+        """Time-major flat replicas (T, R, .) back to (..., T, .): a view."""
+        return flat.transpose(1, 0, 2).reshape(*self.batch_shape, *flat.shape[::2])
+
+
+def _of_replicas(array: Array, rows: Int) -> Array:
+    """Some replicas of (T, R, .), without a copy if they are all."""
+    return array if len(rows) == array.shape[1] else np.ascontiguousarray(array[:, rows])
+
+
+def _loss_gradient(grad_h: ArrayLike, cell: Cell) -> Array:
+    return _checks.real_array("grad_h", grad_h, shape=("T", cell.n), keep_float32=True)
+
+
+def layers_of(cell: Cell) -> list[WeightedCell]:
+    """Layers bottom-up; TypeError for cells whose parameters are not known."""
+    layers = cell.cells if isinstance(cell, Stacked) else (cell,)
+    known: list[WeightedCell] = [layer for layer in layers if isinstance(layer, RNN | GatedCell)]
+    if len(known) != len(layers) or isinstance(cell, Bidirectional):
+        raise TypeError(
+            "`cell` must be made of RNN, LSTM and GRU, whose parameters are known; got "
+            f"{type(cell).__name__}."
+        )
+    return known
+
+
+def layer_prefixes(cell: Cell) -> list[str]:
+    """Beginning of each layer's names: none for a single layer."""
+    return [f"{i}." for i in range(len(cell.cells))] if isinstance(cell, Stacked) else [""]
+
+
+def one_network(layer: WeightedCell, dtype: Any, networks: tuple[int, ...], network: int) -> Layout:
+    """The kernels' arrays of one of the networks that a cell's replica axes hold."""
+    arrays = layout(layer, dtype)
+    index = np.unravel_index(network, networks)
+
+    def pick(array: Array | None, core: int) -> Array | None:
+        if array is None:
+            return None
+        full = np.broadcast_to(array, (*networks, *array.shape[array.ndim - core :]))
+        return np.ascontiguousarray(full[index])
+
+    W_hh, b_h = pick(arrays.W_hh, 2), pick(arrays.b_h, 1)
+    assert W_hh is not None
+    assert b_h is not None
+    return Layout(arrays.kind, W_hh, pick(arrays.W_xh, 2), pick(arrays.bias, 1), b_h)
+
+
+class ParameterSums:
+    """Gradients of a cell's arrays, summed over everything that shares an array."""
+
+    def __init__(self, cell: Cell, dtype: Any) -> None:
+        self._networks = cell.batch_shape
+        self._shapes = {name: array.shape for name, array in cell.arrays().items()}
+        self.values = {name: np.zeros(s, dtype=dtype) for name, s in self._shapes.items()}
+
+    def add(self, prefix: str, layer: WeightedCell, network: int, parts: Any) -> None:
+        """Add what one network's replicas give to one layer: W_hh, W_xh, bias, b_h."""
+        index = np.unravel_index(network, self._networks)
+        for name, own in by_name(layer, *parts).items():
+            total = self.values[prefix + name]
+            leading = total.ndim - own.ndim
+            axes = index[len(index) - leading :]
+            where = tuple(
+                int(i) if size > 1 else 0 for i, size in zip(axes, total.shape, strict=False)
+            )
+            total[where] += own
+
+
+def pulled_layers(
+    runs: list[LayerRun], grad_h: Array, window: int
+) -> tuple[list[LayerGradients], Array]:
+    """Pull gradients through a stack, top layer first; returns them bottom-up, and d/dx."""
+    found: list[LayerGradients] = []
+    for run in reversed(runs):
+        found.append(run.pull(np.ascontiguousarray(grad_h), window))
+        below = found[-1].x
+        grad_h = np.empty((*grad_h.shape[:2], 0), grad_h.dtype) if below is None else below
+    return found[::-1], grad_h
