@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from naive import Array, log_norms
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -30,7 +33,36 @@ def rounded_product(
 
 
 def _flushed(value: np.floating, flush: bool) -> np.floating:
-    return type(value)(0) if flush and abs(value) < np.finfo(value).smallest_normal else value
+    tiny = ml_dtypes.finfo(type(value)).smallest_normal
+    return type(value)(0) if flush and abs(value) < tiny else value
+
+
+def exactly_rounded(x: float | Fraction, fmt: Any) -> float:
+    """Nearest number of a format by rational arithmetic, ties to even; a zero has no sign."""
+    value = abs(Fraction(x))
+    exponent = fmt.min_exponent
+    while value >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    step = Fraction(2) ** (exponent - fmt.precision + 1)
+    if value < Fraction(2) ** fmt.min_exponent and not fmt.subnormals:
+        step = Fraction(2) ** fmt.min_exponent
+    nearest = round(value / step) * step
+    if nearest > Fraction(fmt.max):
+        nearest = math.inf if fmt.infinities else fmt.max
+    return math.copysign(float(nearest), x)
+
+
+def rational_product(A: Array, B: Array, fmt: Any, accumulator: Any) -> Array:
+    """A·B in any two formats, each operation exact and then rounded; nothing may be infinite."""
+    out = np.zeros((A.shape[0], B.shape[1]))
+    for i in range(A.shape[0]):
+        for c in range(B.shape[1]):
+            total = 0.0
+            for a, b in zip(A[i], B[:, c], strict=True):
+                term = exactly_rounded(Fraction(a) * Fraction(b), accumulator)
+                total = exactly_rounded(Fraction(total) + Fraction(term), accumulator)
+            out[i, c] = exactly_rounded(total, fmt)
+    return out
 
 
 def precision_events(
@@ -45,7 +77,7 @@ def precision_events(
 
     `start` is I, or (n, p); for a vector carried backwards give the transposed factors, last first.
     """
-    info = np.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)
     exact = log_norms(J)
     P = np.array(np.eye(J.shape[-1]) if start is None else start, dtype)
     first_norm = np.linalg.norm(P.astype(float), 2)
@@ -56,15 +88,15 @@ def precision_events(
             P,
             rounded_product(J[lag - 1].astype(dtype), P, accumulate=accumulate, flush=flush),
         )
-        size, finite = np.abs(P), bool(np.isfinite(P).all())
+        size, finite = np.abs(P.astype(float)), bool(np.isfinite(P.astype(float)).all())
         largest = size.max()
         holds = {
             "eps": finite and np.linalg.norm(P.astype(float), 2) < float(info.eps) * first_norm,
-            "subnormal_any": bool(((size > 0) & (size < info.smallest_normal)).any()),
-            "subnormal_all": bool(0 < largest < info.smallest_normal),
+            "subnormal_any": bool(((size > 0) & (size < float(info.smallest_normal))).any()),
+            "subnormal_all": bool(0 < largest < float(info.smallest_normal)),
             "zero": not size.any(),
-            "overflow": bool(np.isinf(P).any()),
-            "nan": bool(np.isnan(P).any()),
+            "overflow": bool(np.isinf(size).any()),
+            "nan": bool(np.isnan(size).any()),
             "stuck": finite
             and bool(largest > 0)
             and P.tobytes() == before.tobytes()
@@ -78,7 +110,7 @@ def precision_events(
 
 def exact_events(log_norm: ArrayLike, dtype: DTypeLike) -> dict[str, int | None]:
     """First lag at which the exact product (log norms from lag 0) passes each limit of `dtype`."""
-    info, values = np.finfo(dtype), np.asarray(log_norm, float)
+    info, values = ml_dtypes.finfo(dtype), np.asarray(log_norm, float)
     lowest = math.log(float(info.smallest_subnormal))
     limits = {
         "eps": values < values[0] + math.log(float(info.eps)),

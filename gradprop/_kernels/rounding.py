@@ -1,9 +1,9 @@
 """Plain products in one float format, one rounding at a time, and the events they run into.
 
-Every product and every sum is one operation of the accumulator's dtype, followed by `settle`, the
-one place that says what becomes of the outcome of an operation; sums run over j ascending. Nothing
-is fused: a product is rounded before it is added. Steps come in the normal form of `products`:
-J = 2**e (a I + diag(d) M), which is formed in float64 and rounded once to the format.
+Every product and every sum is one operation of the accumulator's dtype, followed by `settle`; sums
+run over j ascending. Nothing is fused: a product is rounded before it is added. Formats below
+float64 that the processor does not have are carried in float64. Steps come in the normal form of
+`products`: J = 2**e (a I + diag(d) M), which is formed in float64 and rounded once to the format.
 
 Events are first lags, counted from 1, with 0 for never.
 """
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gradprop._kernels.jit import jit
+from gradprop._kernels.settle import settle
 
 EPS, SUBNORMAL_ANY, SUBNORMAL_ALL, ZERO, OVERFLOW, NAN = range(6)
 N_EVENTS = 6
@@ -23,16 +24,17 @@ CLEAR = 2.0**-30
 PROBE_STEPS = 4
 
 
-class Native(NamedTuple):
-    """Arithmetic of the processor's own format; outcomes smaller than `tiny` become zero."""
+class Levels(NamedTuple):
+    """Magnitudes at which events happen, in the dtype of the product.
+
+    `tiny`: below it numbers are subnormal (or 0); `ceiling`: where the format overflows, inf or the
+    largest number of a format without infinities. `inner_tiny` is `tiny` of the accumulator, (1,)
+    in its dtype.
+    """
 
     tiny: Any
-
-
-@jit
-def settle(x, arithmetic):
-    """What an operation's outcome x becomes: x itself, or a zero of its sign if it is flushed."""
-    return x * type(x)(0) if abs(x) < arithmetic.tiny else x
+    ceiling: Any
+    inner_tiny: Any
 
 
 @jit
@@ -118,22 +120,24 @@ def note(events, event, age, happened):
 
 
 @jit
-def scan(P, tiny, age, events):
+def scan(P, levels, age, events):
     """Record the events that entries show; returns (largest magnitude, all finite, all nan)."""
+    tiny = levels.tiny
     largest = P.dtype.type(0)
-    n_small, n_inf, n_nan = 0, 0, 0
+    n_small, n_over, n_inf, n_nan = 0, 0, 0, 0
     for i in range(P.shape[0]):
         for j in range(P.shape[1]):
             x = abs(P[i, j])
             largest = max(largest, x)
             n_small += (x > 0) & (x < tiny)
+            n_over += x >= levels.ceiling
             n_inf += x == np.inf
             n_nan += x != x
     finite = n_inf + n_nan == 0
     note(events, SUBNORMAL_ANY, age, n_small > 0)
     note(events, SUBNORMAL_ALL, age, finite and largest > 0 and largest < tiny)
     note(events, ZERO, age, finite and largest == 0)
-    note(events, OVERFLOW, age, n_inf > 0)
+    note(events, OVERFLOW, age, n_over > 0)
     note(events, NAN, age, n_nan > 0)
     return np.float64(largest), finite, n_nan == P.size
 
@@ -177,13 +181,12 @@ def spectral_norm_below(P, largest, limit, probe):
 
 @jit
 def event_steps(
-    M, index, d, e, a, n_valid, first, transpose, inner, outer, start, tiny, limit, P, probe,
+    M, index, d, e, a, n_valid, first, transpose, inner, outer, levels, limit, P, probe,
     age, events, same, flushed,
 ):  # fmt: skip
     """P <- J P (or J^T P backwards, P one column) through a block, in the dtype of P; notes events.
 
-    P (R, n, p), probe (R, p) and age (R,) are carried on; `start` is an empty array of the
-    accumulator's dtype, `tiny` the smallest normal number, limit (R,) that of the norm. Events go
+    P (R, n, p), probe (R, p) and age (R,) are carried on; limit (R,) is that of the norm. Events go
     to events (R, 6), same[r, age] says that P did not change in any bit, flushed[r] that the
     processor flushes. Cost 2 n^2 p a step and replica; nothing where P is all zero or all nan.
     """
@@ -191,10 +194,10 @@ def event_steps(
     m = index.shape[1]
     A = np.empty((n, n), P.dtype)
     out = np.empty((n, p), P.dtype)
-    total = np.empty(n if transpose else p, start.dtype)
+    total = np.empty(n if transpose else p, levels.inner_tiny.dtype)
     for r in range(R):
-        flushed[r] = flushed[r] or flushes(tiny)
-        largest, finite, lost = scan(P[r], tiny, 0, events[r])
+        flushed[r] = flushed[r] or flushes(levels.tiny) or flushes(levels.inner_tiny[0])
+        largest, finite, lost = scan(P[r], levels, 0, events[r])
         for s in range(m):
             t = m - 1 - s if transpose else s
             if first + t >= n_valid[r]:
@@ -208,7 +211,7 @@ def event_steps(
                 pull_back(A, P[r], out, total, inner, outer)
             else:
                 multiply(A, P[r], out, total, inner, outer)
-            largest, finite, lost = scan(out, tiny, age[r], events[r])
+            largest, finite, lost = scan(out, levels, age[r], events[r])
             if finite and events[r, EPS] == 0:
                 below = spectral_norm_below(out, largest, limit[r], probe[r])
                 note(events[r], EPS, age[r], below)
@@ -218,7 +221,7 @@ def event_steps(
 
 @jit
 def diagonal_event_steps(
-    factors, n_valid, first, transpose, as_vector, inner, outer, start, tiny, limit, P,
+    factors, n_valid, first, transpose, as_vector, inner, outer, levels, limit, P,
     age, events, same, flushed,
 ):  # fmt: skip
     """As `event_steps` for diagonal Jacobians: factors (R, m, n), P (R, n, 1) their product.
@@ -227,9 +230,9 @@ def diagonal_event_steps(
     """
     R, m, n = factors.shape
     out = np.empty((n, 1), P.dtype)
-    probe = np.ones(1)
+    probe, wide = np.ones(1), levels.inner_tiny
     for r in range(R):
-        flushed[r] = flushed[r] or flushes(tiny)
+        flushed[r] = flushed[r] or flushes(levels.tiny) or flushes(levels.inner_tiny[0])
         for s in range(m):
             t = m - 1 - s if transpose else s
             if first + t >= n_valid[r]:
@@ -237,9 +240,9 @@ def diagonal_event_steps(
             age[r] += 1
             for i in range(n):
                 factor = settle(P.dtype.type(factors[r, t, i]), outer)
-                term = settle(start.dtype.type(factor) * start.dtype.type(P[r, i, 0]), inner)
+                term = settle(wide.dtype.type(factor) * wide.dtype.type(P[r, i, 0]), inner)
                 out[i, 0] = settle(P.dtype.type(term), outer)
-            largest, finite, _ = scan(out, tiny, age[r], events[r])
+            largest, finite, _ = scan(out, levels, age[r], events[r])
             if finite and events[r, EPS] == 0:
                 below = largest < limit[r]
                 if as_vector:

@@ -30,7 +30,10 @@ class Limit:
     kind: int
 
     def side(self, log_norm: Float) -> Float:
-        """Negative, 0 or positive: below, at or above the limit, which logs meet only roughly."""
+        """Negative, 0 or positive: below, at or above the limit, which logs meet only roughly.
+
+        One row per replica; rows of any length if the limit is the same for all.
+        """
         value = self.value.reshape(-1, 1)
         slack = 4 * EPS * (1 + np.abs(value))
         difference = log_norm - value

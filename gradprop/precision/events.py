@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gradprop import _checks
-from gradprop.blocks import DiagonalBlock, Float
+from gradprop.blocks import Float
 from gradprop.chain import JacobianChain
 from gradprop.measure import Fold, check_chain, measure
 from gradprop.norms import Norms
 from gradprop.precision.crossings import ExactNorms, first_lag, limits_of
-from gradprop.precision.formats import Format
+from gradprop.precision.formats import Format, check_rng
 from gradprop.precision.lags import PrecisionEvents
-from gradprop.precision.stored import Arithmetic, StoredProduct
+from gradprop.precision.stored import Arithmetic, StoredProduct, identity_start, refuse_complex
 from gradprop.pullback import Pullback
 from gradprop.results import Status
 
@@ -27,11 +27,12 @@ class Events:
     Parameters
     ----------
     fmt : str or Format
-    of : {"matrix", "vector"}, default: "matrix"
+    of : {"matrix", "vector", "scalar"}, default: "matrix"
     flush : bool, default: False
     accumulate : str or Format, optional
     loss_scale : float, default: 1
     u : array_like, shape (..., n), optional
+    rng : optional
     """
 
     def __init__(
@@ -42,18 +43,23 @@ class Events:
         accumulate: str | Format | None = None,
         loss_scale: float = 1.0,
         u: ArrayLike | None = None,
+        rng: Any = None,
     ) -> None:
-        self._of = str(_checks.choice("of", of, ("matrix", "vector")))
+        self._of = str(_checks.choice("of", of, ("matrix", "vector", "scalar")))
         self._flush = bool(_checks.choice("flush", flush, (True, False)))
         self._arithmetic = Arithmetic.checked(fmt, accumulate, self._flush)
         self._loss_scale = _checks.real("loss_scale", loss_scale, above=0.0)
-        if u is not None and of == "matrix":
-            raise ValueError("`u` must be left out for of='matrix', which starts at the identity.")
+        if u is not None and of != "vector":
+            raise ValueError(f"`u` must be left out for of={of!r}, which starts at the identity.")
         self._u = u
+        check_rng(rng, self._arithmetic.fmt, self._arithmetic.accumulator)
+        self._rng = rng
 
     def folds(self, chain: JacobianChain) -> Sequence[Fold]:
         """The product in the format, beside the exact norms."""
-        _refuse_complex(chain)
+        refuse_complex(chain)
+        if self._of == "scalar" and chain.n != 1:
+            raise ValueError(f"`chain` must have one unit for of='scalar'; got {chain.n}.")
         exact = self._exact(chain).folds(chain)
         start = self._start(chain)
         largest = np.abs(start).max(axis=(1, 2))
@@ -65,7 +71,8 @@ class Events:
                 f"{self._loss_scale}, which with u comes to {largest.max():.6g}, for a format that "
                 f"ends at {self._arithmetic.fmt.max:.6g}."
             )
-        return [StoredProduct(chain, self._arithmetic, start, self._of == "vector"), *exact]
+        stored = StoredProduct(chain, self._arithmetic, start, self._of == "vector", self._rng)
+        return [stored, *exact]
 
     def _exact(self, chain: JacobianChain) -> Norms | Pullback:
         if self._of == "vector":
@@ -81,10 +88,8 @@ class Events:
         if self._of == "vector":
             u = np.asarray(self._cotangent(chain), dtype=np.float64)
             start = np.broadcast_to(u, (*chain.batch_shape, n)).reshape(R, n, 1)
-        elif chain.structure == "diagonal":
-            start = np.ones((R, n, 1))
         else:
-            start = np.broadcast_to(np.eye(n), (R, n, n))
+            start = identity_start(chain)
         with np.errstate(over="ignore"):
             return np.asarray(start * self._loss_scale)
 
@@ -100,7 +105,7 @@ class Events:
         # at lag 0 the norm wanted is that of c I or of a vector: a Frobenius norm has sqrt(n) c
         log_start = exact.log_norm[:, 0] if self._of == "vector" else np.full(len(stuck), shift)
         limits = limits_of(self._arithmetic.fmt, log_start)
-        if self._of == "matrix" and chain.structure != "diagonal":
+        if self._of != "vector" and chain.structure != "diagonal":
             exact = exact.refined(chain, limits, shift)
         crossings, doubtful = exact.crossings(limits)
         status = norms.status.ravel() | np.where(doubtful, int(Status.NOT_RESOLVED), 0)
@@ -127,12 +132,6 @@ class Events:
         )
 
 
-def _refuse_complex(chain: JacobianChain) -> None:
-    first = next(iter(chain.blocks(1)), None) if chain.structure == "diagonal" else None
-    if isinstance(first, DiagonalBlock) and np.iscomplexobj(first.factors):
-        raise TypeError("`chain` must be real for precision_events; its diagonal is complex.")
-
-
 def precision_events(
     chain: JacobianChain,
     fmt: str | Format,
@@ -142,6 +141,7 @@ def precision_events(
     accumulate: str | Format | None = None,
     loss_scale: float = 1.0,
     u: ArrayLike | None = None,
+    rng: Any = None,
 ) -> PrecisionEvents:
     r"""Where a plain product in a float format loses the long product, and where it should.
 
@@ -150,11 +150,13 @@ def precision_events(
     chain : JacobianChain, batch shape (...), n units, T steps
         Real.
     fmt : str or Format
-        "float64" or "float32".
-    of : {"matrix", "vector"}, default: "matrix"
+        A name (see :class:`Format`), or a format of at most 25 bits of precision and 10 of
+        exponent.
+    of : {"matrix", "vector", "scalar"}, default: "matrix"
         "matrix": :math:`P_\ell = J_\ell \cdots J_1`, multiplied from the left, lags from the start.
         "vector": :math:`P_\ell^\top u = J_{T-\ell+1}^\top \cdots J_T^\top u`, pulled back step by
-        step as back-propagation does, lags from the last valid step.
+        step as back-propagation does, lags from the last valid step. "scalar": as "matrix", for a
+        chain of one unit.
     flush : bool, default: False
         Turn every outcome below the smallest normal number (of the format, or of the accumulator
         while it is summed) into zero, as processors told to do.
@@ -164,6 +166,8 @@ def precision_events(
         Positive factor of the start: of u, or of the identity.
     u : array_like, shape (..., n), optional
         Cotangent for of="vector"; default: ones / sqrt(n).
+    rng : optional
+        Seed or generator, needed where a format rounds at random and refused elsewhere.
 
     Returns
     -------
@@ -176,17 +180,26 @@ def precision_events(
     ------
     ValueError, TypeError
         An unknown format, of, or accumulator; an accumulator narrower than the format; a complex
-        diagonal; a loss scale that is not positive or overflows at once; u that does not fit.
+        diagonal; a loss scale that is not positive or overflows at once; u that does not fit; rng
+        missing, or given for nothing.
 
     Notes
     -----
     Jacobians are formed in float64 and rounded once; sums run over the summed index ascending,
     every product and sum rounded, none fused. BLAS sums in another order, which may move zeros,
     overflows and nan by a step or two. Diagonal chains are multiplied entry by entry (a dense
-    product would make nan of 0 times inf). Cost 2 n^3 operations a step, 2 n^2 for a vector; while
-    most numbers are subnormal some processors are tens of times slower. The exact norms take twice
-    as much again, and a second pass over few lags. ``n_eps`` is decided by singular values of the
-    stored product wherever cheaper bounds leave doubt.
+    product would make nan of 0 times inf).
+
+    Formats other than float64 and float32 are carried in float64, where a product of two of their
+    numbers is exact and rounding a sum twice changes nothing [3]_; the processor's own mode does
+    not touch them. A format without infinities overflows where an entry reaches its largest number,
+    at which outcomes stay. Where products are rounded at random, one that happens to keep its bits
+    for a step counts as stuck.
+
+    Cost 2 n^3 operations a step, 2 n^2 for a vector; 2 to 3 times as long for carried formats, a
+    hundred times for rounding at random (and where most numbers are subnormal on some processors).
+    The exact norms take twice as much again, and a second pass over few lags. ``n_eps`` is decided
+    by singular values of the stored product wherever cheaper bounds leave doubt.
 
     Exact verdicts that lie within the stated error of the norm are flagged NOT_RESOLVED. If the
     processor flushes without being asked to, status says FLUSHED.
@@ -196,6 +209,7 @@ def precision_events(
     .. [1] N. J. Higham, Accuracy and stability of numerical algorithms, 2nd ed. (2002), sections
        2.1 and 3.5.
     .. [2] P. Micikevicius et al., Mixed precision training, ICLR 2018, section 3.2 (loss scale).
+    .. [3] S. A. Figueroa, When is double rounding innocuous?, SIGNUM Newsl. 30 (1995) 21.
 
     Examples
     --------
@@ -206,6 +220,8 @@ def precision_events(
     [24, 127, 150, None]
     >>> gp.precision_events(half, "float32", flush=True).event("n_zero")
     127
+    >>> gp.precision_events(half, "bfloat16").event("n_zero")
+    134
     """
-    quantity = Events(fmt, of, flush, accumulate, loss_scale, u)
+    quantity = Events(fmt, of, flush, accumulate, loss_scale, u, rng)
     return measure(check_chain(chain), quantity)[0]  # type: ignore[no-any-return]

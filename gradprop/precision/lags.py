@@ -35,7 +35,8 @@ class Lags(Result):
         ValueError
             An unknown name; a result of several replicas, whose arrays are to be read instead.
         """
-        _checks.choice("name", name, [field for field in self._axes if field != "status"])
+        known = [field for field, axes in self._axes.items() if axes == (REPLICAS,)]
+        _checks.choice("name", name, [field for field in known if field != "status"])
         if self.roles:
             raise ValueError(
                 f"`event` is for single networks; this result has {len(self.roles)} replica axes: "
@@ -48,8 +49,8 @@ class Lags(Result):
         import pandas as pd
 
         frame = super().to_frame()
-        for name in self._axes:
-            if name != "status":
+        for name in map(str, frame):
+            if name.startswith(("n_", "exact_n_")):
                 frame[name] = frame[name].astype("Int64").mask(frame[name] == 0, pd.NA)
         return frame
 
@@ -99,7 +100,8 @@ class PrecisionEvents(Lags):
     n_zero : int array, shape (...,)
         All entries are zero.
     n_overflow, n_nan : int array, shape (...,)
-        Some entry is infinite; some entry is nan.
+        Some entry is infinite (in a format without infinities: at the largest number, where
+        outcomes stay); some entry is nan.
     n_stuck : int array, shape (...,)
         The product keeps every bit, finite and not zero, while the exact norm changes.
     exact_n_eps, exact_n_subnormal, exact_n_below_subnormal : int array, shape (...,)
@@ -109,7 +111,7 @@ class PrecisionEvents(Lags):
     fmt, accumulate : str
         The format of the product and that of its sums.
     of : str
-        "matrix" or "vector".
+        "matrix", "vector" or "scalar".
     flush : bool
     loss_scale : float
     """
