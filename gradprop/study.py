@@ -90,6 +90,8 @@ class Study:
         Adds the study's own flags.
     width : str, default: "neurips"
         Default of ``--width``.
+    costs : callable (options) -> sequence of rows, optional
+        Times and memory measured on this machine: printed, and kept in the manifest alone.
 
     Notes
     -----
@@ -114,6 +116,7 @@ class Study:
     headline: Callable[[Data], Table]
     add_flags: Callable[[argparse.ArgumentParser], None] | None = None
     width: str = "neurips"
+    costs: Callable[[argparse.Namespace], Table] | None = None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run from the command line.
@@ -153,11 +156,14 @@ class Study:
             written = self._compute(files, sweeps, options.jobs)
             _, data, sha256 = read_data(files.npz)
         written += self._draw(files, data, options.width, sha256)
-        table = [[_cell(cell) for cell in row] for row in self.headline(data)]
+        tables = {"headline": self.headline(data)}
         if not options.redraw:
-            about = {"claim": self.claim, "headline": table, "git": git, "jobs": options.jobs}
-            written.append(write_manifest(files, sweeps, sha256, about))
-        _print_table(table)
+            tables |= {"costs": self.costs(options)} if self.costs else {}
+            about = {"claim": self.claim, "git": git, "jobs": options.jobs}
+            shown = {name: [[_cell(c) for c in row] for row in t] for name, t in tables.items()}
+            written.append(write_manifest(files, sweeps, sha256, about | shown))
+        for table in tables.values():
+            _print_table([[_cell(cell) for cell in row] for row in table])
         print("\nwritten:", *(f"  {_shown(path)}" for path in written), sep="\n")
         return DONE
 
