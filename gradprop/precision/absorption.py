@@ -164,11 +164,13 @@ def absorption(
     ----------
     cell : RNN, LSTM, GRU or Stacked
         Used in float64.
-    x, grad_h, h0, lengths : array_like
+    x, grad_h : array_like
         As :func:`backward`.
     fmt : str or Format
         A name (see :class:`Format`), or a format of at most 25 bits of precision and 10 of
         exponent.
+    h0, lengths : array_like, optional
+        As :func:`backward`.
     order : {"backward", "forward"}, default: "backward"
         Last step first, as backpropagation through time adds; or first step first.
     share : float in (0, 1], default: 0.5
