@@ -80,7 +80,8 @@ def _finish(
 ) -> Array:
     keep = keep_float32 and array.dtype.newbyteorder("=") == np.float32
     # a copy: what the caller does to an array later must not reach a lazy chain
-    array = np.array(array, dtype=np.float32 if keep else np.float64, order="C")
+    with np.errstate(invalid="ignore"):  # a signalling nan becomes a quiet one, found below
+        array = np.array(array, dtype=np.float32 if keep else np.float64, order="C")
     _check_shape(name, array, shape)
     if finite:
         _check_finite(name, array, step_axis)
@@ -162,7 +163,10 @@ def real(
     """Return a finite Python float inside the stated interval."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"`{name}` must be a real number; got {value!r} ({type(value).__name__}).")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError(f"`{name}` must be finite; got a number beyond float64.") from error
     if not np.isfinite(number):
         raise ValueError(f"`{name}` must be finite; got {number}.")
     for ok, rule in (

@@ -16,6 +16,7 @@ from gradprop.lyapunov.spectrum import LyapunovSpectrum
 from gradprop.moments import GrowthMoments
 from gradprop.norms import LogNorms
 from gradprop.pooling import Pooled
+from gradprop.precision.lags import PrecisionEvents
 from gradprop.pullback import VectorNorms
 from gradprop.random_spectrum import RandomNetworkSpectrum
 from gradprop.rollout import Trajectory
@@ -56,7 +57,7 @@ def _rows(values: Array, roles: tuple[str, ...]) -> Array:
     return values.reshape(-1, *values.shape[len(roles) :])
 
 
-def _draw_band(ax: Axes, x: Array, rows: Array, label: str) -> None:
+def draw_band(ax: Axes, x: Array, rows: Array, label: str) -> None:
     """One curve, or the median and the 5-95 % band of several."""
     if len(rows) == 1:
         draw_curve(ax, x, rows[0], label=label)
@@ -87,7 +88,7 @@ def _draw_log_norms(result: LogNorms, ax: Axes) -> Axes:
     order = np.argsort(result.lags)
     rows = _rows(result.log_norm, result.roles)[:, order]
     norm = r"$\|P_\ell\|_F$" if result.ord == "fro" else r"$\|P_\ell\|_2$"
-    _draw_band(ax, result.lags[order], rows, norm)
+    draw_band(ax, result.lags[order], rows, norm)
     return _finish(ax, rf"lag $\ell$ from the {result.anchor} [steps]", f"ln {norm} [nats]")
 
 
@@ -95,7 +96,7 @@ def _draw_log_norms(result: LogNorms, ax: Axes) -> Axes:
 def _draw_vector_norms(result: VectorNorms, ax: Axes) -> Axes:
     order = np.argsort(result.lags)
     rows = _rows(result.log_norm, result.roles)[:, order]
-    _draw_band(ax, result.lags[order], rows, r"$\|P_\ell^\top u\|$")
+    draw_band(ax, result.lags[order], rows, r"$\|P_\ell^\top u\|$")
     return _finish(ax, r"lag $\ell$ back from the loss [steps]", r"ln $\|P_\ell^\top u\|_2$ [nats]")
 
 
@@ -203,3 +204,24 @@ def _draw_random_network_spectrum(result: RandomNetworkSpectrum, ax: Axes) -> Ax
     draw_curve(ax, result.u, result.exponents, label=r"theory, $n\to\infty$")
     ax.axhline(0.0, color="0.6", lw=0.6, ls="-")
     return _finish(ax, "share u = i/n", r"$\lambda(u)$ [nats per step]")
+
+
+@draw.register(PrecisionEvents)
+def _draw_precision_events(result: PrecisionEvents, ax: Axes) -> Axes:
+    """A row per event: dots of the stored product, diamonds of the exact one's limits."""
+    stored = [name for name in result._axes if name.startswith("n_")]
+    exact = {"n_subnormal_all": "n_subnormal", "n_subnormal_any": ""}
+    for row, name in enumerate(stored):
+        limit = f"exact_{exact.get(name, name)}"
+        for field, marker, label in ((name, "o", result.fmt), (limit, "D", "exact")):
+            lags = np.ravel(getattr(result, field, 0))
+            lags = lags[lags > 0]
+            style = {"mfc": "none", "ms": 7, "color": "C1"} if label == "exact" else {"color": "C0"}
+            first = label if row == 0 else None
+            ax.plot(lags, np.full(lags.size, row), marker, label=first, **style)
+        if not np.any(getattr(result, name)):
+            across = ax.get_yaxis_transform()
+            ax.text(0.5, row, "not within the chain", ha="center", va="center", transform=across)
+    ax.set_yticks(range(len(stored)), [name[2:].replace("_", " ") for name in stored])
+    ax.set_ylim(len(stored) - 0.4, -0.6)
+    return _finish(ax, r"first lag $\ell$ [steps]", "event")

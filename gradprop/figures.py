@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gradprop._checks import choice
 from gradprop._files import write_atomically
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from gradprop.results import Result
+
+
+class Page(Protocol):
+    """What is drawn as a page of panels rather than on one axes: a diagnosis."""
+
+    @property
+    def page_inches(self) -> tuple[float, float]:
+        """Width and height."""
+        ...
+
 
 WIDTHS: dict[str, float] = {
     "neurips": 5.5,
@@ -122,17 +132,18 @@ def save(
     return written
 
 
-def plot(result: Result, ax: Axes | None = None) -> Axes:
+def plot(result: Result | Page, ax: Axes | None = None) -> Axes:
     r"""Draw a result the way its field reads it.
 
     Parameters
     ----------
-    result : Result
+    result : Result, or Diagnosis
         Of norms, vectors, moments, singular values, effective ranks, exponents (also local or of
-        theory), bounds, horizons, a pool or an orbit.
+        theory), bounds, horizons, events of a format, a pool or an orbit.
         Several replicas are drawn as median and 5-95 % band; of spectra the first replica.
     ax : matplotlib.axes.Axes, optional
-        Default: a new figure of one column's width.
+        Default: a new figure of one column's width; of a diagnosis a whole page of panels, the
+        first of which is returned.
 
     Returns
     -------
@@ -162,4 +173,5 @@ def plot(result: Result, ax: Axes | None = None) -> Axes:
     from matplotlib.figure import Figure
 
     with style():
-        return draw(result, Figure(figsize=(figure_width("icml-1"), 2.4)).subplots())
+        size = getattr(result, "page_inches", (figure_width("icml-1"), 2.4))
+        return draw(result, Figure(figsize=size).subplots())

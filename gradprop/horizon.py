@@ -101,7 +101,7 @@ def horizon(
     (23, 24)
     """
     check_chain(chain)
-    tol = _tolerance(tol, samples)
+    tol = tolerance(tol, samples)
     _checks.choice("anchor", anchor, ("start", "end"))
     if cotangent is None:
         curve = log_norms(chain, anchor=anchor)
@@ -111,25 +111,45 @@ def horizon(
         if np.isneginf(pulled.log_norm[..., 0]).any():
             raise ValueError("`cotangent` must not be zero; it is for at least one replica.")
         relative, status = pulled.log_norm - pulled.log_norm[..., :1], pulled.status
+    kind = "worst" if cotangent is None else "cotangent"
+    return passing(relative, tol, kind=kind, roles=chain.roles, status=status)
+
+
+def passing(
+    relative: Float, tol: float, *, kind: str, roles: tuple[str, ...], status: Int
+) -> Horizon:
+    """Where curves of ln ||P_lag|| relative to lag 0, at lags 0, 1, ..., pass a tolerance.
+
+    Parameters
+    ----------
+    relative : float array, shape (..., L)
+    tol : float
+    kind, roles, status
+        As in :class:`Horizon`.
+
+    Returns
+    -------
+    Horizon
+    """
     with np.errstate(invalid="ignore"):
         above = relative >= np.log(tol)
         below = relative < np.log(tol)
-    lags = np.arange(chain.n_steps + 1)
-    last = np.where(above, lags, 0).max(axis=-1)
+    last = np.where(above, np.arange(relative.shape[-1]), 0).max(axis=-1)
     first = np.where(below.any(axis=-1), below.argmax(axis=-1), 0)
     reached = np.where(first > 0, first.astype(np.float64), np.inf)
     return Horizon(
-        roles=chain.roles,
+        roles=roles,
         last_above=last,
         first_below=first,
         quantiles=np.quantile(reached, QUANTILES, method="inverted_cdf"),
         status=status,
         tol=tol,
-        kind="worst" if cotangent is None else "cotangent",
+        kind=kind,
     )
 
 
-def _tolerance(tol: float | None, samples: int | None) -> float:
+def tolerance(tol: float | None, samples: int | None) -> float:
+    """The relative norm that still counts: given, N**-0.5, or that of float32."""
     if tol is not None and samples is not None:
         raise ValueError(f"give `tol` or `samples`, not both; got {tol} and {samples}.")
     if samples is not None:

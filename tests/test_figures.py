@@ -58,6 +58,7 @@ def test_every_result_is_drawn_with_units():
         gp.effective_rank(gp.singular_values(chain, lags=[10, 40])),
         gp.local_exponents(chain, window=4),
         gp.random_network_spectrum("tanh", 2.0, 16),
+        gp.precision_events(chain, "float16"),
     ):
         axes = gp.plot(result)
         axes.figure.canvas.draw()

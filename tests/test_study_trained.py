@@ -14,7 +14,12 @@ sys.path.insert(0, str(ROOT / "studies"))
 import _networks
 import _trained
 
-SMALL = ("flipflop_rnn8", "rtneural_keras_lstm_1d", "rtneural_gru_torch_8x4/gru2.l1")
+SMALL = (
+    "flipflop_rnn8",
+    "rtneural_keras_lstm_1d",
+    "rtneural_gru_torch_8x4/gru2.l1",
+    "g2pM_bilstm/bwd",
+)
 
 
 def test_every_pair_of_files_is_there():

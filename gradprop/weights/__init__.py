@@ -1,0 +1,1 @@
+"""Cells from weights: stored arrays, files of the frameworks, objects in memory."""
