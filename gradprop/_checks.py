@@ -184,7 +184,10 @@ def choice(name: str, value: Any, known: Iterable[Any]) -> Any:
     """Return `value` if it is one of `known`; otherwise the message lists them."""
     options = list(known)
     if not any(
-        value is option or (type(value) is type(option) and value == option) for option in options
+        value is option
+        or (type(value) is type(option) and value == option)
+        or (isinstance(value, str) and isinstance(option, str) and value == option)
+        for option in options
     ):
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, options))}; got {value!r}.")
     return value

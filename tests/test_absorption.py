@@ -352,3 +352,9 @@ def test_bad_updates(options, error, text):
     usual = {"weights": {"w": [1.0]}, "grads": {"w": [1.0]}, "fmt": "float16", "learning_rate": 0.1}
     with pytest.raises(error, match=text):
         gp.update_absorption(**{**usual, **options})
+
+
+def test_an_update_by_zero_over_zero_is_told_in_a_format_without_infinities():
+    """v and eps both vanish in e4m3, and its largest number is no answer."""
+    found = gp.update_absorption({"w": [1.0]}, {"w": [0.5]}, "float8_e4m3", learning_rate=1e-3)
+    assert found.not_finite.tolist() == [1.0, 1.0]

@@ -43,7 +43,7 @@ class OrbitError(Result):
     largest_exponent : float array, shape (...,)
         lambda_1 of the orbit in float64, over all its steps.
     late_error : float array, shape (...,)
-        Root mean square of the error over the last half of the steps.
+        Root mean square of the error over the states (T + 1) // 2 ... T.
     status : int array, shape (...,)
         NO_GROWTH_RATE where the rate is nan; OVERFLOWED; further flags of the exponent.
     fmt, accumulate : str

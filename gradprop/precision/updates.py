@@ -36,7 +36,7 @@ class UpdateAbsorption(Result):
         Gradients below eps: Adam's sqrt(v) < eps, so that eps makes the larger part of the
         denominator and the step is shorter than half the learning rate. In exact arithmetic.
     v_lost : float array, shape (A,)
-        Gradients that are not zero while v, held in the format, is.
+        Gradients not zero as given while v, held in the format, is.
     not_finite : float array, shape (A,)
         Adam's updates that are infinite or nan: v and eps are both zero in the format.
     names : tuple of str
@@ -155,12 +155,12 @@ def update_absorption(
         own, slope = known.round(w, generator), known.round(g, generator)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             v = known.round((1.0 - decay) * slope * slope, generator)
-            step = known.round(rate * slope / (np.sqrt(v / (1.0 - decay)) + stored_eps), generator)
-            moved = known.round(own - step, generator)
+            step = rate * slope / (np.sqrt(v / (1.0 - decay)) + stored_eps)
+            # a format without infinities would store its largest number
+            broken = ~np.isfinite(step)
+            moved = known.round(own - known.round(step, generator), generator)
             after = known.round(own - known.round(rate * slope, generator), generator)
-        masks.append(
-            (after == own, moved == own, np.abs(g) < eps, (v == 0) & (g != 0), ~np.isfinite(step))
-        )
+        masks.append((after == own, moved == own, np.abs(g) < eps, (v == 0) & (g != 0), broken))
     together = [np.concatenate(parts) for parts in zip(*masks, strict=True)]
     shares = np.array([[mask.mean() for mask in own] for own in (together, *masks)]).T
     return UpdateAbsorption(
