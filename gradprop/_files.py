@@ -161,11 +161,14 @@ def read_csv(path: str | os.PathLike[str]) -> pd.DataFrame:
     >>> float(read_csv(io.StringIO("rho\n0.1\n"))["rho"][0])
     0.1
     """
+    return read_table(path, keep_default_na=False, na_values=["nan"], encoding="utf-8")
+
+
+def read_table(path: str | os.PathLike[str], **options: Any) -> pd.DataFrame:
+    """Call pandas.read_csv so that every float is read exactly, whatever the version of pandas."""
     import pandas as pd
 
     release = tuple(int(part) for part in pd.__version__.split(".")[:2])
     exact: dict[str, Any] = {} if release >= (3, 1) else {"float_precision": "round_trip"}
-    frame: pd.DataFrame = pd.read_csv(
-        path, keep_default_na=False, na_values=["nan"], encoding="utf-8", **exact
-    )
+    frame: pd.DataFrame = pd.read_csv(path, **options, **exact)
     return frame

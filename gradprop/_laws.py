@@ -284,9 +284,10 @@ def _rnn_kernels(activation: Activation) -> tuple[Any, Any]:
 def _gated_kernels(gate: Activation, own: Activation) -> tuple[Any, Any, int, int]:
     """Kernels and the codes to call them with; rebuilt if an activation is one's own."""
     from gradprop._kernels import gated as kernels
+    from gradprop._kernels.activations import complement_of
 
     if gate.code is not None and own.code is not None:
         return kernels.gated_steps, kernels.slope_steps, gate.code, own.code
-    pairs = ((a.phi, a.dphi) for a in (gate, own))
-    run, slopes = kernels.kernels_for(*pairs)
+    of_gate = (gate.phi, gate.dphi, complement_of(gate.code, gate.phi))
+    run, slopes = kernels.kernels_for(of_gate, (own.phi, own.dphi))
     return run, slopes, -1, 0

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradprop._files import read_table
+
 Array = NDArray[Any]
 
 
@@ -88,9 +90,9 @@ def _read_csv(path: Path, key: str | None) -> tuple[Array, None]:
     import pandas as pd
 
     try:
-        first = pd.read_csv(path, header=None, nrows=1)
+        first = read_table(path, header=None, nrows=1)
         heading = 0 if any(isinstance(cell, str) for cell in first.iloc[0]) else None
-        table = pd.read_csv(path, header=heading)
+        table = read_table(path, header=heading)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name!r} is no table of numbers: {error}") from error
     texts = [str(name) for name, dtype in table.dtypes.items() if dtype.kind not in "biuf"]

@@ -340,6 +340,8 @@ def test_damped_means_less_than_half_a_step():
         ({"grads": {"v": [1.0]}}, ValueError, "must have the same names; got \\['w'\\]"),
         ({"grads": {"w": [1.0, 2.0]}}, ValueError, "must have the shape \\(1,\\)"),
         ({"grads": {"w": [np.nan]}}, ValueError, "must be finite"),
+        ({"grads": {"w": [1.0], 1: [1.0]}}, ValueError, "must have the same names"),
+        ({"weights": {"w": [1e6]}}, ValueError, "ends at 65504; got 1e\\+06"),
         ({"learning_rate": 0.0}, ValueError, "`learning_rate` must be greater than 0"),
         ({"beta2": 1.0}, ValueError, "`beta2` must be less than 1"),
         ({"eps": -1.0}, ValueError, "`eps` must be at least 0"),

@@ -96,6 +96,20 @@ def test_within_a_few_ulp_of_fifty_digits_over_the_whole_range(name, dtype, deri
             assert error <= 4 * eps * scale + 2 * spacing, (point, value)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sigmoid", "hard_sigmoid", "tanh", "erf"])
+def test_one_minus_a_gate_keeps_its_digits_where_the_gate_is_near_one(name, dtype):
+    # as many roundings as in phi; 1 - phi(z) itself loses all digits from z = 40 on
+    z = whole_range(dtype)
+    complement = kernels.complement_of(kernels.CODES[name], activation(name).phi)
+    eps, spacing = float(np.finfo(dtype).eps), float(np.finfo(dtype).smallest_subnormal)
+    for point in z:
+        with mp.workdps(2000 if 6 < point < 900 else 50):
+            exact = 1 - REFERENCE[name][0](mp.mpf(float(point)))
+        error = abs(mp.mpf(float(complement(point))) - exact)
+        assert error <= 4 * eps * abs(exact) + 2 * spacing, point
+
+
 NAIVE = {
     "tanh": (np.tanh, lambda z: 1 / np.cosh(z) ** 2),
     "relu": (lambda z: np.maximum(z, 0), lambda z: 1.0 * (z > 0)),
@@ -262,7 +276,11 @@ def test_rows_hold_the_bits_of_the_scalar_functions(name, dtype):
     # vectorised bodies, their remainders of every length, and the loop for other codes
     z = np.concatenate([whole_range(dtype), np.array([0.0, -0.0, np.inf, -np.inf, np.nan], dtype)])
     code = kernels.CODES[name]
-    for scalar, row in ((kernels.phi, rows.phi_row), (kernels.dphi, rows.dphi_row)):
+    for scalar, row in (
+        (kernels.phi, rows.phi_row),
+        (kernels.dphi, rows.dphi_row),
+        (kernels.complement, rows.complement_row),
+    ):
         with np.errstate(all="ignore"):
             one_by_one = np.array([scalar(code, entry) for entry in z], dtype)
             for start in range(20):
@@ -304,7 +322,9 @@ def test_float32_builds_hold_no_float64():
         "phi": (i64, f32),
         "dphi": (i64, f32),
         "evaluate": (i64, numba.boolean, f32[::1], f32[::1]),
+        "complement": (i64, f32),
         "phi_row": (i64, f32[::1], f32[::1]),
+        "complement_row": (i64, f32[::1], f32[::1]),
         "dphi_row": (i64, f32[::1], f32[::1]),
     }
     functions = kernel_functions()

@@ -408,6 +408,43 @@ def test_ones_own_activation():
         h0 = rng.normal(size=(2, cell.n_state))
         ours = gp.backward(cell, x, grad_h, h0=h0)
         assert_gradients(ours, taped(cell, x, grad_h, h0, np.array([5, 5])), 1e-12)
+    # gates that are not one's own keep 1 - u, of which 1 - float(u) has no digit
+    beside = gp.GRU(
+        np.zeros((3, 1)), np.zeros((3, 1)), [0, 40, 1], np.zeros(3), activation=softsign
+    )
+    b_x, passed = gp.backward(beside, [[0.0]], [[1.0]]).parameters["b_x"], 1 / (1 + np.exp(40))
+    assert b_x.tolist() == pytest.approx([0, -passed / 2, passed / 4], rel=1e-14, abs=0)
+
+
+@pytest.mark.parametrize("reset_after", [True, False])
+@pytest.mark.parametrize(("dtype", "z"), [("float64", 40.0), ("float64", 700.0), ("float32", 80.0)])
+def test_an_update_gate_near_one_leaves_what_it_lets_through(reset_after, dtype, z):
+    # h = (1 - u) phi(c) from h = 0: 1 - u = 1 / (1 + e^z), which 1 - float(u) has no digit of
+    zeros, b = np.zeros((3, 1), dtype), np.array([0.0, z, 0.5], dtype)
+    cell = gp.GRU(zeros, zeros, b, 0 * b, reset_after=reset_after)
+    ours = gp.backward(cell, np.zeros((1, 1), dtype), np.ones((1, 1), dtype))
+    passed, rel = 1 / (1 + np.exp(z)), 20 * float(np.finfo(dtype).eps)
+    h = gp.rollout(cell, np.zeros((1, 1), dtype)).h[1, 0]
+    assert h == pytest.approx(passed * np.tanh(0.5), rel=rel, abs=0)
+    _, b_z, b_n = ours.parameters["b_x"]
+    assert b_n == pytest.approx(passed / np.cosh(0.5) ** 2, rel=rel, abs=0)
+    assert b_z == pytest.approx(-passed * np.tanh(0.5), rel=rel, abs=0)
+
+
+def test_what_float32_cannot_hold_is_refused():
+    cell = gp.RNN(np.eye(1, dtype="f4"), np.ones((1, 1), "f4"))
+    one = np.ones((2, 1))
+    for grad_h, word in ((1e60 * one, "1e\\+60"), (1e-60 * one, "1e-60")):
+        with pytest.raises(ValueError, match=f"`grad_h` must lie in the range of float32.*{word}"):
+            gp.backward(cell, one, grad_h)
+    with pytest.raises(ValueError, match="`x` must lie in the range of float32"):
+        gp.backward(cell, 1e60 * one, one)
+    assert gp.backward(cell, one, [[1e-60], [1.0]]).flat.dtype == np.float32
+
+
+def test_a_gradient_out_of_range_is_not_finite():
+    huge = gp.LSTM(np.full((4, 1), 1e200), np.zeros((4, 1)), np.zeros(4))
+    assert not np.isfinite(gp.backward(huge, np.zeros((3, 1)), np.ones((3, 1))).h0).all()
 
 
 def test_autonomous_and_input_without_weights():
@@ -468,6 +505,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("lengths", {"lengths": [6, 1]}, r"`lengths` must lie in 0\.\.5; got 6"),
     ("fraction", {"lengths": [1.5, 1]}, "`lengths` must hold integers"),
     ("window", {"window": 0}, "`window` must be at least 1; got 0"),
+    ("wide", {"window": 10**30}, "`window` must be at most 9007199254740992"),
     ("padded", {"grad_h": np.ones((2, 5, 4)), "lengths": [5, 2]},
      r"zero in padded steps; it is not at step 3 of sequence \(1,\), which has length 2"),
     ("batch", {"x": np.zeros((0, 5, 3)), "grad_h": np.zeros((0, 5, 4))}, "must not be empty"),

@@ -538,6 +538,8 @@ BAD = [
         ValueError,
         r"`gate_order` must be one of 'ifgo'.*'ifog'",
     ),
+    (lambda: gp.LSTM(L[0], None, L[2]), TypeError, r"`W_xh` must be an array; got None"),
+    (lambda: gp.GRU(*G[:3], None), TypeError, r"`b_h` must be an array; got None"),
     (lambda: gp.LSTM(*L, gate_order=None), ValueError, r"`gate_order` must be one of"),
     (lambda: gp.LSTM(*L, gate_activation="hard"), ValueError, r"must be one of"),
     (lambda: gp.LSTM(*L, activation=3), TypeError, r"must be a name or an Activation"),
@@ -594,6 +596,11 @@ BAD = [
         lambda: gp.parameter_count(gp.RNN(*OUT), output_size=0),
         ValueError,
         r"`output_size` must be at least 1",
+    ),
+    (
+        lambda: gp.parameter_count(gp.RNN(*OUT), output_size=2**62),
+        ValueError,
+        r"`output_size` must be at most 2147483648",
     ),
     (
         lambda: gp.parameter_count(gp.RNN(*OUT), output_size=2.0),

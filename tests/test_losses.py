@@ -188,6 +188,13 @@ def test_no_square_overflows_or_vanishes_that_the_mean_does_not():
     assert beyond.gradient.tolist() == [[2e200]]
 
 
+def test_a_difference_that_overflows_has_the_gradient_of_the_mean():
+    far = np.array([[1.5e308], [0.0], [3.0], [4.0]])
+    loss = gp.mean_squared_error(far, -far)
+    assert loss.value == np.inf
+    assert loss.gradient.ravel().tolist() == [1.5e308, 0.0, 3.0, 4.0]
+
+
 def test_perfect_prediction():
     p = np.random.default_rng(3).standard_normal((4, 2))
     loss = gp.mean_squared_error(p, p)

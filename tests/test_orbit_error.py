@@ -308,6 +308,10 @@ def test_products_beyond_every_range():
     assert (found.log_jacobian_error[1:150] == -np.inf).all()
     assert (found.log_jacobian_error[150:] == 0.0).all()
     assert (found.log_state_error == -np.inf).all()
+    for size in (5e-324, 1e308):
+        extreme = gp.RNN(np.full((2, 2), size), activation="linear")
+        one = gp.product_error(extreme, h0=[0.0, 0.0], n_steps=3, fmt="float64")
+        assert (one.log_state_error == -np.inf).all()
     grown = gp.product_error(gp.RNN([[2.0]], activation="linear"), h0=[0.0], n_steps=130)
     assert grown.status == gp.Status.LEFT_RANGE
     assert grown.log_jacobian_error[128] == np.inf

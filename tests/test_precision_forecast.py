@@ -92,6 +92,13 @@ def test_a_forecast_is_the_first_lag_of_its_line(rate, constant, spread, fmt):
                 assert beyond[lag - 1] >= -slack
 
 
+@pytest.mark.parametrize("rate", [-3e-15, -1e-15, -8e-16])
+def test_the_flattest_lines_pass_too(rate):
+    # steps of less than the rounding of the limit: 10 ln 2 / rate, to a few times that
+    lag = gp.precision_forecast(rate, "float16").event("n_eps")
+    assert lag == pytest.approx(-10 * math.log(2) / rate, rel=1e-14)
+
+
 def test_bands_grow_with_the_spread_and_may_be_open():
     forecast = gp.precision_forecast(-0.5, "float32", spread=1.0)
     # 15.942 = 23 ln 2; (15.942 -+ 1.645) / 0.5 = 28.6, 35.2
@@ -172,6 +179,9 @@ def test_loss_scales_of_a_halving_gradient():
     assert gp.loss_scale_window(half, 39, subnormals=True).powers_of_two == (15, 15)
     assert gp.loss_scale_window(-half, 20).powers_of_two == (-14, -5)
     assert gp.loss_scale_window(half, 0).powers_of_two == (-14, 15)
+    assert gp.loss_scale_window(-1e308, 30).powers_of_two is None
+    with pytest.raises(ValueError, match="`n_steps` must be at most"):
+        gp.loss_scale_window(half, 10**400)
     assert gp.loss_scale_window(half, 40, "bfloat16").powers_of_two == (-86, 127)
     spread = gp.loss_scale_window(half, 20, spread=math.log(2) / 1.6448536269514722)
     assert spread.powers_of_two == (7, 14)

@@ -104,6 +104,17 @@ def test_the_ceiling_of_a_stored_decay(fmt):
         assert abs(float(found.memory) / memory - 1) <= 4 * np.finfo(float).eps
 
 
+@pytest.mark.parametrize("subnormals", [True, False])
+@pytest.mark.parametrize("bits", [2, 3])
+def test_ceilings_of_tiny_formats_are_their_largest_number_below_1(bits, subnormals):
+    # two bits of exponent: 1 is the smallest normal number, and numbers below it are subnormal
+    fmt = gp.Format(4, bits, subnormals=subnormals)
+    numbers = np.unique(fmt.round(np.linspace(0, 1, 1025)))
+    found = gp.decay_ceiling(fmt)
+    assert found.decay == numbers[numbers < 1].max()
+    assert found.memory == (pytest.approx(-1 / np.log(found.decay)) if found.decay else 0)
+
+
 def test_memories_known_by_hand():
     ceilings = {f: gp.decay_ceiling(f) for f in ("bfloat16", "float16", "float8_e4m3")}
     assert [int(c.memory) for c in ceilings.values()] == [255, 2047, 15]

@@ -192,3 +192,16 @@ def test_bad_arguments_are_refused_by_name(arguments, error, message):
     given = {"cell": gp.RNN([[0.5]]), "x": np.zeros((4, 1)), **arguments}
     with pytest.raises(error, match=message):
         gp.parameter_sensitivity(**given)
+
+
+@pytest.mark.parametrize(("dtype", "n_steps"), [("float64", 400), ("float32", 90)])
+def test_an_impulse_is_not_lost_below_the_gradients_of_later_steps(dtype, n_steps):
+    # h_t = w^(t-1) u v: of W_xh w^(t-1) v, of W_hh (t-1) w^(t-2) u v; of the bias 1 / (1 - w)
+    w, one = 0.125, np.ones((1, 1), dtype)
+    cell = gp.RNN(w * one, one, np.zeros(1, dtype), activation="linear")
+    x = np.zeros((n_steps, 1), dtype)
+    x[0] = 1.0
+    found = gp.parameter_sensitivity(cell, x, steps=[n_steps]).log_norm[0]
+    by_name = dict(zip(("all", "W_hh", "W_xh", "b"), found, strict=True))
+    assert by_name["W_xh"] == pytest.approx((n_steps - 1) * np.log(w), rel=1e-6)
+    assert by_name["b"] == pytest.approx(-np.log(1 - w), rel=1e-6)

@@ -26,6 +26,8 @@ def naive_norm(W):
 
 def naive_radius(W):
     """Largest magnitude of the eigenvalues in 40 digits."""
+    if len(W) == 1:  # mpmath 1.3 returns another kind of list for a single eigenvalue
+        return float(abs(W[0, 0]))
     with mp.workdps(40):
         values = mp.eig(mp.matrix(np.asarray(W, float).tolist()), left=False, right=False)
         return float(max(abs(value) for value in values))

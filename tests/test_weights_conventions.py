@@ -272,6 +272,10 @@ def test_what_arrays_must_not_hold():
     for dtype in (np.int8, np.uint8, np.int32):
         text = refusal(arrays | {"weight_ih": np.zeros((8, 3), dtype)}, error=TypeError)
         assert "quantised" in text
+    masked = np.ma.masked_less(arrays["weight_hh"], 0.0)
+    assert "masked" in refusal(arrays | {"weight_hh": masked}, error=TypeError)
+    huge = {name: np.full(8, 1.7e308) for name in ("bias_ih", "bias_hh")}
+    assert "`b` must be finite; got inf" in refusal(arrays | huge)
 
 
 def test_layers_and_directions():

@@ -6,6 +6,7 @@ infimum), in either dtype. nan in gives nan out. Constants come from a table in 
 a float literal would turn float32 into float64.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -323,6 +324,19 @@ def dphi(code, z):
     return c.one if z == z else z
 
 
+@jit
+def complement(code, z):
+    """1 - phi(z): of a gate near 1, the digits that the rounding of phi(z) takes away."""
+    c = constants(z)
+    if code in (SIGMOID, HARD_SIGMOID):
+        return phi(code, -z)
+    if code == TANH:
+        return c.two * _sigmoid(-c.two * z)
+    if code == ERF:
+        return type(z)(math.erfc(z))
+    return c.one - phi(code, z)
+
+
 def as_float(z):
     """Integers to float64, floats as they are; this body runs only where the JIT is off."""
     return z if isinstance(z, float | np.floating) else float(z)
@@ -347,6 +361,19 @@ def pair(code: int) -> tuple[Any, Any]:
         return dphi(code, as_float(z))
 
     return phi_of, dphi_of
+
+
+@functools.cache
+def complement_of(code: int | None, own_phi: Any) -> Any:
+    """Return compiled z -> 1 - phi(z); of one's own phi, by subtraction."""
+    if code is None:
+        return numba.njit(lambda z: 1 - own_phi(z))
+
+    @jit
+    def of_built_in(z):
+        return complement(code, as_float(z))
+
+    return of_built_in
 
 
 def is_compiled(function: Any) -> bool:

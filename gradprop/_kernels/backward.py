@@ -189,9 +189,9 @@ def lag_back(kind, gate, code, leak, W, states, tapes, lengths, lag, last, v, de
 
 
 @functools.lru_cache(maxsize=32)
-def kernels_for(gate_pair, own_pair):
+def kernels_for(gate, own_pair):
     """`forward`, `backward` and `lag_back` for one's own activations, as `gated.kernels_for`."""
-    names = with_activations({**gates.__dict__, **globals()}, gate_pair, own_pair)
+    names = with_activations({**gates.__dict__, **globals()}, gate, own_pair)
     for name in (
         "preactivate", "update", "_gru_slopes", "slopes", "_rnn_forward", "forward", "_rnn_back",
         "step_back", "backward", "lag_back",

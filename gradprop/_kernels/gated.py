@@ -138,26 +138,33 @@ def form_coupling(
 
 
 @functools.lru_cache(maxsize=32)
-def kernels_for(gate_pair, own_pair):
-    """`gated_steps` and `slope_steps` for jitted pairs (phi, dphi) of the gates and the candidate.
+def kernels_for(gate, own_pair):
+    """`gated_steps` and `slope_steps` for jitted functions of one's own.
 
-    As `cells.kernels_for`; in the rebuilt kernels code -1 means the gates' activation.
+    `gate` is (phi, dphi, 1 - phi) of the gates, `own_pair` (phi, dphi) of the candidate. As
+    `cells.kernels_for`; in the rebuilt kernels code -1 means the gates' activation.
     """
-    names = with_activations({**gates.__dict__, **globals()}, gate_pair, own_pair)
+    names = with_activations({**gates.__dict__, **globals()}, gate, own_pair)
     for name in ("preactivate", "update", "_gru_slopes", "slopes", "gated_steps", "slope_steps"):
         rebuild(names, name)
     return names["gated_steps"], names["slope_steps"]
 
 
-def with_activations(names, gate_pair, own_pair):
-    """The same globals with rows of phi and dphi that take code -1 for the gates' activation."""
+def with_activations(names, gate, own_pair):
+    """The same globals with rows that take code -1 for the gates' activation."""
     compiled = numba.njit(error_model="numpy")
 
     def row(of_gate, of_own):
         return row_of(compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z)))
 
-    phi_row, dphi_row = (row(*pair) for pair in zip(gate_pair, own_pair, strict=True))
-    return {**names, "phi_row": phi_row, "dphi_row": dphi_row}
+    gate_phi, gate_dphi, complement = gate
+    own_phi, own_dphi = own_pair
+    return {
+        **names,
+        "phi_row": row(gate_phi, own_phi),
+        "dphi_row": row(gate_dphi, own_dphi),
+        "complement_row": row(complement, own_phi),
+    }
 
 
 def rebuild(names, name):

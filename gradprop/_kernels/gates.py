@@ -16,7 +16,7 @@ BPTT needs. Only `out = f(row)` with rows that do not overlap is vectorised.
 import numpy as np
 
 from gradprop._kernels.jit import jit
-from gradprop._kernels.rows import dphi_row, phi_row
+from gradprop._kernels.rows import complement_row, dphi_row, phi_row
 
 RNN, LSTM, GRU_AFTER, GRU_BEFORE = 0, 1, 2, 3
 GATE_ROWS = {RNN: 1, LSTM: 4, GRU_AFTER: 3, GRU_BEFORE: 3}
@@ -103,11 +103,12 @@ def update(kind, gate, code, leak, tape, before, after, work):
         _product(out, squashed, after[:n])
     else:
         n = after.size
-        u = work[:n]
+        u, rest = work[:n], work[n : 2 * n]
         phi_row(gate, tape[n : 2 * n], u)
+        complement_row(gate, tape[n : 2 * n], rest)
         phi_row(code, tape[2 * n : 3 * n], after)
         for i in range(n):
-            after[i] = (one - u[i]) * after[i] + u[i] * before[i]
+            after[i] = rest[i] * after[i] + u[i] * before[i]
 
 
 @jit
@@ -145,18 +146,19 @@ def slopes(kind, gate, code, leak, tape, before, after, coef, work):
 
 @jit
 def _gru_slopes(kind, gate, code, tape, before, coef, work):
-    one, n = tape.dtype.type(1), before.size
+    n = before.size
     candidate, of_z, of_candidate = work[:n], coef[n : 2 * n], coef[2 * n : 3 * n]
-    u = coef[3 * n : 4 * n]
+    rest = work[n : 2 * n]
     dphi_row(gate, tape[: 2 * n], coef[: 2 * n])
     dphi_row(code, tape[2 * n : 3 * n], of_candidate)
-    phi_row(gate, tape[n : 2 * n], u)
+    phi_row(gate, tape[n : 2 * n], coef[3 * n : 4 * n])
+    complement_row(gate, tape[n : 2 * n], rest)
     phi_row(gate, tape[:n], coef[4 * n :])
     phi_row(code, tape[2 * n : 3 * n], candidate)
     _scale(coef[:n], tape[3 * n :] if kind == GRU_AFTER else before)
     for i in range(n):
         of_z[i] *= before[i] - candidate[i]
-        of_candidate[i] *= one - u[i]
+        of_candidate[i] *= rest[i]
 
 
 @jit

@@ -1,4 +1,7 @@
-"""Long products of gated cells applied to vectors: from gates and W, never a dense Jacobian."""
+"""Long products of gated cells applied to vectors: from gates and W, never a dense Jacobian.
+
+Panels of vectors are kept transposed, (p, s), a state of s entries in each row.
+"""
 
 import math
 
@@ -6,36 +9,44 @@ import numpy as np
 
 from gradprop._kernels.gates import GRU_BEFORE, LSTM, pulled, pushed, reset_pulled, reset_pushed
 from gradprop._kernels.jit import jit
-from gradprop._kernels.products import LN2, renormalise
+from gradprop._kernels.products import LN2, keep_from_zero, renormalise
 
 
 @jit
-def push(kind, W, coef, v, ext, dot, hidden, out):
-    """out = J v, with J one step's Jacobian: one product with W (GRU_BEFORE: in two parts)."""
-    n = W.shape[1]
-    h = v[:n]
+def push(kind, W, coef, V, ext, out):
+    """out = (J V^T)^T, with J one step's Jacobian: one product with W (GRU_BEFORE: two parts)."""
+    p, rows, n = V.shape[0], W.shape[0], W.shape[1]
+    h = np.ascontiguousarray(V[:, :n])
     if kind == GRU_BEFORE:
-        dot[: 2 * n] = np.dot(W[: 2 * n], h)
-        reset_pushed(coef, dot, ext, v, hidden)
-        dot[2 * n :] = np.dot(W[2 * n :], hidden)
+        dot, hidden = np.empty((p, rows)), np.empty((p, n))
+        dot[:, : 2 * n] = np.dot(h, W[: 2 * n].T)
+        for j in range(p):
+            reset_pushed(coef, dot[j], ext, h[j], hidden[j])
+        dot[:, 2 * n :] = np.dot(hidden, W[2 * n :].T)
     else:
-        dot[:] = np.dot(W, h)
-    pushed(kind, 0.0, coef, dot, ext, v, out)
+        dot = np.dot(h, W.T)
+    for j in range(p):
+        pushed(kind, 0.0, coef, dot[j], ext, V[j], out[j])
 
 
 @jit
-def pull(kind, W, coef, v, delta, recurrent, out):
-    """out = J^T v, the transpose of `push`."""
-    n = W.shape[1]
-    recurrent = delta if kind == LSTM else recurrent
-    pulled(kind, 0.0, coef, v, delta, recurrent, out)
+def pull(kind, W, coef, V, out):
+    """out = (J^T V^T)^T, the transpose of `push`."""
+    p, rows, n = V.shape[0], W.shape[0], W.shape[1]
+    delta = np.empty((p, rows))
+    recurrent = delta if kind == LSTM else np.empty((p, rows))
+    for j in range(p):
+        pulled(kind, 0.0, coef, V[j], delta[j], recurrent[j], out[j])
     if kind == GRU_BEFORE:
-        reset_pulled(coef, np.dot(delta[2 * n :], W[2 * n :]), delta, recurrent, out)
-        through = np.dot(recurrent[: 2 * n], W[: 2 * n])
+        back = np.dot(np.ascontiguousarray(delta[:, 2 * n :]), W[2 * n :])
+        for j in range(p):
+            reset_pulled(coef, back[j], delta[j], recurrent[j], out[j])
+        through = np.dot(np.ascontiguousarray(recurrent[:, : 2 * n]), W[: 2 * n])
     else:
         through = np.dot(recurrent, W)
-    for i in range(n):
-        out[i] += through[i]
+    for j in range(p):
+        for i in range(n):
+            out[j, i] += through[j, i]
 
 
 @jit
@@ -47,24 +58,55 @@ def gated_vector_steps(
     2 rows n flops a step and replica.
     """
     R, width = v.shape
-    m, rows, n = coefs.shape[1], W.shape[1], W.shape[2]
-    ext, dot, hidden = np.zeros(rows), np.empty(rows), np.empty(n)
-    recurrent = np.empty(rows)
-    out = np.empty((width, 1))
+    m, ext = coefs.shape[1], np.zeros(W.shape[1])
+    out = np.empty((1, width))
     for r in range(R):
         for s in range(m):
             t = m - 1 - s if transpose else s
             if first + t >= n_valid[r]:
                 continue
             if transpose:
-                pull(kind, W[which[r]], coefs[r, t], v[r], dot, recurrent, out[:, 0])
+                pull(kind, W[which[r]], coefs[r, t], v[r : r + 1], out)
             else:
-                push(kind, W[which[r]], coefs[r, t], v[r], ext, dot, hidden, out[:, 0])
+                push(kind, W[which[r]], coefs[r, t], v[r : r + 1], ext, out)
             exponent[r] += renormalise(out)
-            v[r] = out[:, 0]
+            v[r] = out[0]
             age[r] += 1
             if column[age[r]] >= 0:
                 square = 0.0
                 for i in range(width):
-                    square += out[i, 0] * out[i, 0]
+                    square += out[0, i] * out[0, i]
                 log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2
+
+
+@jit
+def gated_panel_steps(
+    kind, W, which, coefs, n_valid, first, transpose, P, exponent, age, column, offset, kept,
+    kept_exponent,
+):  # fmt: skip
+    """`products.product_steps` for gated cells, applied to panels P (R, s, p).
+
+    2 rows n p flops a step and replica.
+    """
+    R, width, p = P.shape
+    m, ext = coefs.shape[1], np.zeros(W.shape[1])
+    out = np.empty((p, width))
+    for r in range(R):
+        V = P[r].T.copy()
+        for s in range(m):
+            t = m - 1 - s if transpose else s
+            if first + t >= n_valid[r]:
+                continue
+            if transpose:
+                pull(kind, W[which[r]], coefs[r, t], V, out)
+            else:
+                push(kind, W[which[r]], coefs[r, t], V, ext, out)
+            exponent[r] += renormalise(out)
+            keep_from_zero(out)
+            V[:] = out
+            age[r] += 1
+            c = column[age[r]] - offset
+            if c >= 0:
+                kept[r, c] = out.T
+                kept_exponent[r, c] = exponent[r]
+        P[r] = V.T

@@ -16,6 +16,7 @@ from .activations import (
     SIGMOID,
     SOFTPLUS,
     TANH,
+    complement,
     dphi,
     phi,
 )
@@ -87,6 +88,17 @@ def dphi_row(code, z, out):
     else:
         for i in range(z.size):
             out[i] = dphi(code, z[i])
+
+
+@jit
+def complement_row(code, z, out):
+    """out (m,) = 1 - phi(z), entry by entry."""
+    if code == SIGMOID:
+        for i in range(z.size):
+            out[i] = complement(SIGMOID, z[i])
+    else:
+        for i in range(z.size):
+            out[i] = complement(code, z[i])
 
 
 @jit

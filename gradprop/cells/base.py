@@ -128,6 +128,12 @@ class GatedCell(WeightedCell):
         own, n = self.ORDERS[self.gate_order], self.n
         return np.concatenate([own.index(gate) * n + np.arange(n) for gate in self.GATES])
 
+    def _freeze(self, values: Mapping[str, Any], shapes: Mapping[str, Shape]) -> None:
+        for name, value in values.items():
+            if value is None:
+                raise TypeError(f"`{name}` must be an array; got None (zeros do what none would).")
+        super()._freeze(values, shapes)
+
     def _set_gates(self, gate_order: str, gate_activation: Any, own_activation: Any) -> None:
         _checks.choice("gate_order", gate_order, self.ORDERS)
         object.__setattr__(self, "gate_order", gate_order)

@@ -70,7 +70,7 @@ def parameter_count(cell: Cell, *, output_size: Any = None) -> ParameterCount:
     TypeError
         What is no cell; a CustomCell, whose parameters stand in its code.
     ValueError
-        A size below 1.
+        A size outside 1 .. 2^31.
 
     Notes
     -----
@@ -93,7 +93,7 @@ def parameter_count(cell: Cell, *, output_size: Any = None) -> ParameterCount:
         core = array.shape[-1:] if _is_bias(name) else array.shape[-2:]
         sizes[name] = int(np.prod(core, dtype=np.int64))
     if output_size is not None:
-        d_y = _checks.integer("output_size", output_size, minimum=1)
+        d_y = _checks.integer("output_size", output_size, minimum=1, maximum=2**31)
         sizes |= {"W_hy": d_y * cell.n, "b_y": d_y}
     return ParameterCount(
         names=np.array(list(sizes)), sizes=np.array(list(sizes.values()), dtype=np.int64)

@@ -57,7 +57,8 @@ class GRU(GatedCell):
     -----
     Arrays stay float32 if all of them are; otherwise all become float64. Rows in another order
     may give the same h and another Jacobian: the order has to be known. Step Jacobian, reset after,
-    with k = (1 - u) phi'(z^n) and m = W_hn h + b_hn:
+    with k = (1 - u) phi'(z^n) and m = W_hn h + b_hn (1 - u is taken from z^z, so that a gate near 1
+    keeps the digits of what it lets through; of a gate activation of one's own it is not):
 
     .. math::
 

@@ -186,11 +186,13 @@ def _codes(cell: Any) -> tuple[int, int]:
 def kernels_of(cell: Any) -> tuple[Any, Any, Any]:
     """`forward`, `backward` and `lag_back`; rebuilt if an activation is one's own."""
     from gradprop._kernels import backward as kernels
+    from gradprop._kernels.activations import complement_of
 
     gate = getattr(cell, "gate_activation", cell.activation)
     if gate.code is not None and cell.activation.code is not None:
         return kernels.forward, kernels.backward, kernels.lag_back
     rebuilt: tuple[Any, Any, Any] = kernels.kernels_for(
-        (gate.phi, gate.dphi), (cell.activation.phi, cell.activation.dphi)
+        (gate.phi, gate.dphi, complement_of(gate.code, gate.phi)),
+        (cell.activation.phi, cell.activation.dphi),
     )
     return rebuilt

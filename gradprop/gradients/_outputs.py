@@ -8,13 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradprop.gradients._layer import LayerRun, by_name
-from gradprop.gradients._paths import NOTHING, back, powers, rescale
+from gradprop.gradients._paths import NOTHING, back, rescale
 from gradprop.gradients._problem import Problem
 from gradprop.results import LN2, log_sum_exp
 
 Array = NDArray[Any]
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
+
+Scaled = tuple[Array, Int]
+"""An array (B, ...), and a power of two for each sequence that it is to be multiplied by."""
+
+PARTS = {"W_hh": 0, "W_xh": 1, "b": 2, "b_x": 2, "b_h": 3}
+"""Where each array of a cell stands among the four sums of its layer."""
 
 BLOCK = 32
 """Steps between two products of gradients at pre-activations with what they meet."""
@@ -81,6 +87,9 @@ def _at(layers: list[Array], j: int) -> list[Array]:
 class Sum:
     """Gradients of one layer's arrays summed over steps, by sequence and cotangent.
 
+    Each array's sum has powers of two of its own: where only early steps reach an array, as where
+    an impulse is the input, its gradient is far below those of the others.
+
     Parameters
     ----------
     run : LayerRun
@@ -90,49 +99,64 @@ class Sum:
 
     def __init__(self, run: LayerRun, copies: int) -> None:
         self._run, self._shape = run, (run.states.shape[1], copies)
-        self._power = np.full(self._shape[0], NOTHING, dtype=np.int64)
-        self._parts: list[Array] = []
+        self._parts: list[Scaled] = []
 
     def add(self, step: int, delta: Array, recurrent: Array, power: Int) -> None:
         """Add steps `step` + 1 .. + m: gradients (m, B u, rows) times 2**power, power (m, B)."""
-        flat = [a.reshape(power.size, self._shape[1], -1) for a in (delta, recurrent)]
-        own = powers(flat, power.ravel()).reshape(power.shape)
-        top = np.maximum(self._power, own.max(axis=0))
-        shift = np.repeat(power - top, self._shape[1], axis=1)[..., None]
-        parts = self._met(step, *(np.ldexp(a, shift) for a in (delta, recurrent)))
-        if self._parts:
-            old = (self._power - top)[:, None, None, None]
-            for new, kept in zip(parts, self._parts, strict=True):
-                new += np.ldexp(kept, old)
-        self._parts, self._power = parts, top
+        met = self._met(step, delta, recurrent, power)
+        kept = self._parts or met
+        self._parts = met if kept is met else [_plus(*pair) for pair in zip(kept, met, strict=True)]
 
-    def _met(self, step: int, delta: Array, recurrent: Array) -> list[Array]:
+    def _met(self, step: int, delta: Array, recurrent: Array, power: Int) -> list[Scaled]:
         """W_hh, W_xh, bias and b_h, (B, u, rows, columns)."""
         from gradprop._kernels import gates
 
         run, n, steps = self._run, self._run.n, slice(step, step + len(delta))
         ones = np.ones((len(delta), self._shape[0], 1), dtype=delta.dtype)
-        W_hh = self._product(recurrent, run.states[steps, :, :n])
+        h = run.states[steps, :, :n]
         if run.arrays.kind == gates.GRU_BEFORE:
-            W_hh[:, :, 2 * n :] = self._product(recurrent[..., 2 * n :], run.hidden[steps])
-        W_xh = self._product(delta, ones * 0 if run.x is None else run.x[steps])
-        return [W_hh, W_xh, self._product(delta, ones), self._product(recurrent, ones)]
+            candidate = np.arange(recurrent.shape[-1]) >= 2 * n
+            W_hh = _plus(
+                self._product(np.where(candidate, 0, recurrent), h, power),
+                self._product(np.where(candidate, recurrent, 0), run.hidden[steps], power),
+            )
+        else:
+            W_hh = self._product(recurrent, h, power)
+        W_xh = self._product(delta, ones * 0 if run.x is None else run.x[steps], power)
+        biases = [self._product(a, ones, power) for a in (delta, recurrent)]
+        return [W_hh, W_xh, *biases]
 
-    def _product(self, left: Array, right: Array) -> Array:
-        """Sum over steps of left rightᵀ, each sequence by itself."""
+    def _product(self, left: Array, right: Array, power: Int) -> Scaled:
+        """Sum over steps of left rightᵀ 2**power, each sequence by itself."""
         m, B, width = right.shape
         rows = left.shape[-1]
-        turned = np.moveaxis(left.reshape(m, B, -1), 0, -1)
-        product: Array = np.matmul(turned, right.swapaxes(0, 1))
-        return product.reshape(*self._shape, rows, width)
+        left = left.reshape(m, B, -1)
+        sizes = [np.abs(a).max(axis=-1) for a in (left, right)]
+        of_left, of_right = (np.frexp(size)[1].astype(np.int64) for size in sizes)
+        own = np.where((sizes[0] > 0) & (sizes[1] > 0), power + of_left + of_right, NOTHING)
+        top = own.max(axis=0)
+        left = np.ldexp(left, (own - top - of_left)[..., None])
+        right = np.ldexp(right, -of_right[..., None])
+        product: Array = np.matmul(np.moveaxis(left, 0, -1), right.swapaxes(0, 1))
+        return product.reshape(*self._shape, rows, width), top
 
     def log_squares(self) -> list[Float]:
         """Ln of the squared norms of the cell's own arrays, (B, u) each."""
         cell = self._run.cell
         if not self._parts:
             return [np.full(self._shape, -np.inf) for _ in cell.arrays()]
-        named = by_name(cell, *(np.moveaxis(a, 2, 0) for a in self._parts))
-        return [_log_squares(a) + 2 * LN2 * self._power[:, None] for a in named.values()]
+        arrays, powers = zip(*self._parts, strict=True)
+        named = by_name(cell, *(np.moveaxis(a, 2, 0) for a in arrays))
+        return [
+            _log_squares(a) + 2 * LN2 * powers[PARTS[name]][:, None] for name, a in named.items()
+        ]
+
+
+def _plus(one: Scaled, other: Scaled) -> Scaled:
+    """Sum of two arrays (B, ...) times powers of two (B,)."""
+    top = np.maximum(one[1], other[1])
+    a, b = (np.ldexp(part, (power - top)[:, None, None, None]) for part, power in (one, other))
+    return a + b, top
 
 
 def _log_squares(a: Array) -> Float:

@@ -59,6 +59,7 @@ class Problem:
                 f"`grad_h` must have shape {shape}, one entry per sequence, step and unit; got "
                 f"{grads.shape}."
             )
+        self._check_range(grads)
         flat = np.ascontiguousarray(
             grads.reshape(len(self.lengths), *shape[-2:]).transpose(1, 0, 2), dtype=self.dtype
         )
@@ -71,6 +72,15 @@ class Problem:
                 f"{index}, which has length {self.lengths[replica]}."
             )
         return flat
+
+    def _check_range(self, grads: Array) -> None:
+        """Refuse a cast in which the largest entry overflows, or loses digits to underflow."""
+        top, info = float(np.abs(grads).max(initial=0.0)), np.finfo(self.dtype)
+        if grads.dtype != self.dtype and (top > float(info.max) or 0 < top < float(info.tiny)):
+            raise ValueError(
+                f"`grad_h` must lie in the range of {self.dtype}, that of the cell; its largest "
+                f"entry is {top:.3g}: scale the loss, or use a cell in float64."
+            )
 
     def loss_gradient(self, runs: list[LayerRun], rows: Int) -> Array:
         """Loss gradients (T, B, n) of some replicas: those given, or the callable's at their h."""
@@ -88,7 +98,11 @@ class Problem:
         full = np.broadcast_to(x, (*self.batch_shape, *x.shape[-2:]))
         flat = full.reshape(len(self.lengths), *x.shape[-2:]).transpose(1, 0, 2)
         live = np.arange(self.n_steps)[:, None] < self.lengths
-        return np.where(live[..., None], flat, 0.0).astype(self.dtype)
+        with np.errstate(over="ignore"):
+            cast: Array = np.where(live[..., None], flat, 0.0).astype(self.dtype)
+        if not np.isfinite(cast).all():
+            raise ValueError(f"`x` must lie in the range of {self.dtype}; it overflows.")
+        return cast
 
     def groups(self) -> Iterator[tuple[int, Int]]:
         """Networks, and the flat replicas that use each."""

@@ -120,7 +120,7 @@ def backward(
         Full start, [h; c] for an LSTM, a pair for a Bidirectional. Default: zeros.
     lengths : array_like of int, shape (...,), optional
         True lengths of padded sequences.
-    window : int >= 1, optional
+    window : int, 1 .. 2^53, optional
         Truncated BPTT: chunks start at steps 1, K + 1, ...; the state passes from chunk to chunk
         and the gradient does not (of an LSTM, neither that of h nor that of c). Default: none.
 
@@ -133,15 +133,17 @@ def backward(
     ------
     ValueError, TypeError
         As :func:`rollout`; `grad_h` of the wrong shape, not finite, or not zero in a padded step;
-        `window` below 1; an orbit that overflows (the step is named); a CustomCell.
+        `window` out of range; an orbit that overflows (the step is named); for a float32 cell, `x`
+        beyond float32, or `grad_h` all of whose entries are beyond or below it; a CustomCell.
 
     Notes
     -----
     One wide product for the input part, one product a step and direction for the recurrent part,
     one for each weight gradient: about 6 T (rows n + rows d_x) flops a sequence, and 2 T (rows + m)
     floats. Relative error (norm-wise) a few n eps of the cell's dtype, T and the growth of the
-    product permitting. The order of sums differs from that of one sequence at a time: gradients of
-    a batch are those of its sequences, added, to rounding.
+    product permitting: what leaves the range of that dtype on its way back is inf, nan or 0
+    (:func:`lag_decomposition` has no such range). The order of sums differs from that of one
+    sequence at a time: gradients of a batch are those of its sequences, added, to rounding.
 
     References
     ----------
@@ -161,7 +163,7 @@ def backward(
     >>> gp.backward(cell, x, last, window=5).parameters["W_hh"].round(8).item()
     21.57997555
     """
-    cut = 0 if window is None else _checks.integer("window", window, minimum=1)
+    cut = 0 if window is None else _checks.integer("window", window, minimum=1, maximum=2**53)
     if isinstance(cell, Bidirectional):
         return _both_ways(cell, x, grad_h, h0, lengths, window)
     problem = Problem(cell, x, grad_h, h0, lengths)
@@ -171,7 +173,9 @@ def backward(
     with single_threaded_blas():
         for network, rows in problem.groups():
             runs = problem.run(network, rows)
-            layers, input_grad = pulled_layers(runs, problem.loss_gradient(runs, rows), cut)
+            grads = problem.loss_gradient(runs, rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                layers, input_grad = pulled_layers(runs, grads, cut)
             for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
                 parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
                 sums.add(prefix, run.cell, network, parts)

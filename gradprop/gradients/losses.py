@@ -172,6 +172,8 @@ def mean_squared_error(
     with np.errstate(over="ignore", under="ignore"):
         residual = p[use] - q[use]
         gradient = residual / (0.5 * residual.size)
+        beyond = np.isinf(residual)  # the gradient need not be
+        gradient[beyond] = (0.5 * p[use] - 0.5 * q[use])[beyond] / (0.25 * residual.size)
     value = scaled_mean(residual.ravel(), power=2)
     return _loss(value, scaled_mean(residual, power=2), gradient, use, _dtype_of(prediction))
 

@@ -36,7 +36,7 @@ def length_mask(lengths: ArrayLike, n_steps: int) -> Bool:
     >>> gp.length_mask([3, 1], 4).astype(int).tolist()
     [[1, 1, 1, 0], [1, 0, 0, 0]]
     """
-    n_steps = _checks.integer("n_steps", n_steps, minimum=0)
+    n_steps = _checks.integer("n_steps", n_steps, minimum=0, maximum=2**53)
     array = _checks.plain_array("lengths", lengths)
     flat = _checks.integer_array("lengths", array.ravel(), minimum=0, maximum=n_steps)
     return np.asarray(np.arange(n_steps) < flat.reshape(array.shape)[..., None])

@@ -124,10 +124,11 @@ def parameter_sensitivity(
     -----
     Exact, but for rounding, without `probes`: n pulls back from each step, about
     4 n t (rows n + rows d_x) flops for step t of a sequence; memory n times that of the parameters.
-    A power of two is taken out at every step: nothing over- or underflows. With k probes cost and
-    memory are those of n = k, and the estimate of the square is unbiased with a relative standard
-    deviation of at most sqrt(2/k): half of that in `log_norm`. The same probes serve all steps, so
-    that curves are smooth and their errors go together.
+    A power of two is taken out at every step, and for every array: nothing over- or underflows but
+    the states of the orbit. With k probes cost and memory are those of n = k, and the estimate of
+    the square is unbiased with a relative standard deviation of at most sqrt(2/k): half of that in
+    `log_norm`. The same probes serve all steps, so that curves are smooth and their errors go
+    together.
 
     References
     ----------

@@ -29,15 +29,18 @@ class Limit:
     value: Float
     kind: int
 
+    @property
+    def slack(self) -> Float:
+        """Distance within which a log counts as equal, shape (R, 1)."""
+        return np.asarray(4 * EPS * (1 + np.abs(self.value.reshape(-1, 1))))
+
     def side(self, log_norm: Float) -> Float:
         """Negative, 0 or positive: below, at or above the limit, which logs meet only roughly.
 
         One row per replica; rows of any length if the limit is the same for all.
         """
-        value = self.value.reshape(-1, 1)
-        slack = 4 * EPS * (1 + np.abs(value))
-        difference = log_norm - value
-        return np.asarray(np.where(np.abs(difference) <= slack, 0.0, difference))
+        difference = log_norm - self.value.reshape(-1, 1)
+        return np.asarray(np.where(np.abs(difference) <= self.slack, 0.0, difference))
 
     def passed(self, log_norm: Float) -> Mask:
         """Where the norm is beyond the limit; False for nan."""

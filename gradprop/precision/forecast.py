@@ -182,6 +182,9 @@ def _first_lag(limit: Limit, rate: Float, constant: Float) -> Int:
         near = np.where(np.isfinite(near) & (near < FARTHEST), near, 0.0)
         # the quotient's rounding may be a lag off: let the limit decide among its neighbours
         around = [near + k for k in (-1, 0, 1, 2)]
+        # a line so flat that these still lie within the limit's own slack passes it beyond that
+        beyond = near + np.ceil(2 * limit.slack / np.abs(rate))
+        around.append(np.where(beyond < FARTHEST, beyond, np.nan))
         lags = np.maximum(np.concatenate([np.ones_like(near), *around]), 1)
         passed = limit.passed(constant + rate * lags)
     first = np.where(passed, lags, np.inf).min(axis=0)

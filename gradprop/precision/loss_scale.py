@@ -83,7 +83,7 @@ def loss_scale_window(
     ----------
     rate : float or array_like, shape (...)
         :math:`\lambda` of :math:`\ln\|g_\ell\| = c + \lambda\ell \pm s`, nats per step.
-    n_steps : int, at least 0
+    n_steps : int, 0 .. 2^53
         L: lags 0 .. L count.
     fmt : str or Format, default: "float16"
     log_constant : float or array_like, broadcastable, default: 0
@@ -103,7 +103,7 @@ def loss_scale_window(
     Raises
     ------
     ValueError, TypeError
-        An unknown format, a negative number of steps, a constant or spread that is not finite.
+        An unknown format, a number of steps out of range, a constant or spread that is not finite.
 
     Notes
     -----
@@ -123,10 +123,11 @@ def loss_scale_window(
     True
     """
     known = format_of(fmt)
-    steps = _checks.integer("n_steps", n_steps, minimum=0)
+    steps = _checks.integer("n_steps", n_steps, minimum=0, maximum=2**53)
     _checks.choice("subnormals", subnormals, (True, False))
     slope, constant, width = checked_line(rate, log_constant, spread)
-    total = slope * steps if steps else np.where(np.isnan(slope), np.nan, 0.0)
+    with np.errstate(over="ignore"):
+        total = slope * steps if steps else np.where(np.isnan(slope), np.nan, 0.0)
     floor = known.log_min_subnormal if subnormals else known.log_min_normal
     margin = NORMAL_QUANTILE * width
     low = floor - constant - np.minimum(total, 0.0) + margin

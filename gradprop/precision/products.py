@@ -64,8 +64,10 @@ class _Scaled:
         self.exponent = np.zeros(n_replicas, dtype=np.int64)
 
     def multiply(self, J: Float) -> None:
-        """P <- J P."""
-        self.P = J @ self.P
+        """P <- J P, of factors whose entries may be close to either end of the range."""
+        factor = _Scaled.of(J)
+        self.P = factor.P @ self.P
+        self.exponent += factor.exponent
         rescale([self.P], self.exponent)
 
     @classmethod

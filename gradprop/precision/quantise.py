@@ -153,7 +153,8 @@ def decay_ceiling(fmt: str | Format) -> DecayCeiling:
     -------
     DecayCeiling
         ``decay``, the largest number below 1, :math:`a = 1 - \epsilon/2`, and ``memory``,
-        :math:`-1/\ln a \approx 2/\epsilon - 1/2` steps.
+        :math:`-1/\ln a \approx 2/\epsilon - 1/2` steps. With two bits of exponent 1 is the smallest
+        normal number: then :math:`a = 1 - \epsilon`, or 0 without subnormal numbers.
 
     Raises
     ------
@@ -181,7 +182,7 @@ def decay_ceiling(fmt: str | Format) -> DecayCeiling:
     0.9375 15.49
     """
     known = format_of(fmt)
-    gap = known.eps / 2
-    return DecayCeiling(
-        decay=np.asarray(1.0 - gap), memory=np.asarray(-1.0 / math.log1p(-gap)), fmt=known.name
-    )
+    # where 1 is the smallest normal number: down to the next subnormal one, or to 0
+    gap = known.eps / 2 if known.min_exponent < 0 else known.min_subnormal
+    memory = -1.0 / math.log1p(-gap) if gap < 1 else 0.0
+    return DecayCeiling(decay=np.asarray(1.0 - gap), memory=np.asarray(memory), fmt=known.name)

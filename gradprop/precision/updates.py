@@ -115,8 +115,9 @@ def update_absorption(
     Raises
     ------
     ValueError, TypeError
-        Names or shapes that differ, nothing given, entries that are not finite; settings out of
-        range; an unknown format, rng missing or given for nothing.
+        Names or shapes that differ, nothing given, entries that are not finite; weights beyond the
+        largest number of the format; settings out of range; an unknown format, rng missing or given
+        for nothing.
 
     Notes
     -----
@@ -148,7 +149,7 @@ def update_absorption(
     decay = _checks.real("beta2", beta2, at_least=0.0, below=1.0)
     eps = _checks.real("eps", eps, at_least=0.0)
     generator = None if rng is None else _checks.generator("rng", rng)
-    pairs = _checked(weights, grads)
+    pairs = _checked(weights, grads, known)
     stored_eps = float(known.round(eps, generator))
     masks: list[tuple[Bools, ...]] = []
     for w, g in pairs.values():
@@ -174,7 +175,7 @@ def update_absorption(
 
 
 def _checked(
-    weights: Mapping[str, Any], grads: Mapping[str, Any]
+    weights: Mapping[str, Any], grads: Mapping[str, Any], fmt: Format
 ) -> dict[str, tuple[Float, Float]]:
     """Flat arrays by name, in pairs."""
     for name, given in (("weights", weights), ("grads", grads)):
@@ -182,8 +183,8 @@ def _checked(
             raise TypeError(f"`{name}` must be a mapping of names to arrays; got {type(given)}.")
     if not weights or set(weights) != set(grads):
         raise ValueError(
-            f"`weights` and `grads` must have the same names; got {sorted(weights)} and "
-            f"{sorted(grads)}."
+            f"`weights` and `grads` must have the same names; got {list(weights)} and "
+            f"{list(grads)}."
         )
     pairs = {}
     for name, array in weights.items():
@@ -193,6 +194,11 @@ def _checked(
             raise ValueError(
                 f"`grads[{name!r}]` must have the shape {w.shape} of its weights, not empty; got "
                 f"{g.shape}."
+            )
+        if np.abs(w).max() > fmt.max:
+            raise ValueError(
+                f"`weights[{name!r}]` must lie in the range of {fmt.name}, which ends at "
+                f"{fmt.max:.6g}; got {np.abs(w).max():.6g}."
             )
         pairs[name] = (w.ravel(), g.ravel())
     return pairs

@@ -17,7 +17,7 @@ def plain_array(name: str, value: Any) -> Array:
     """
     if hasattr(value, "detach"):
         value = host_tensor(name, value)
-    array = np.asarray(value)
+    array = value if isinstance(value, np.ma.MaskedArray) else np.asarray(value)
     if array.dtype.hasobject:
         raise ValueError(
             f"`{name}` must be a plain array of numbers; got Python objects, which this package "

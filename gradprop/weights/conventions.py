@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gradprop import _checks
 from gradprop.activations import Activation
 from gradprop.cells.base import Cell
@@ -129,12 +131,14 @@ def _cell(
     gate: str | Activation,
     activation: str | Activation,
 ) -> Cell:
+    with np.errstate(over="ignore"):  # the cell refuses a sum that is not finite
+        b = part.b_x + part.b_h
     if part.kind == "RNN":
-        return RNN(part.W_hh, part.W_xh, part.b_x + part.b_h, activation=activation)
+        return RNN(part.W_hh, part.W_xh, b, activation=activation)
     order = table.orders[part.kind]
     if part.kind == "LSTM":
         return LSTM(
-            part.W_hh, part.W_xh, part.b_x + part.b_h,
+            part.W_hh, part.W_xh, b,
             gate_order=order, gate_activation=gate, activation=activation,
         )  # fmt: skip
     return GRU(
