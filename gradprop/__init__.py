@@ -18,6 +18,7 @@ _MODULES = {
     "cells.rnn": ("RNN",),
     "certificates": ("GrowthCertificate", "growth_certificate"),
     "chain": ("JacobianChain",),
+    "cluster": ("dask_executor",),
     "critical": ("CriticalLine", "critical_line"),
     "diagnosis.result": ("Diagnosis",),
     "diagnosis.run": ("diagnose",),

@@ -15,6 +15,7 @@ from gradprop.cells.rnn import RNN as RNN
 from gradprop.certificates import GrowthCertificate as GrowthCertificate
 from gradprop.certificates import growth_certificate as growth_certificate
 from gradprop.chain import JacobianChain as JacobianChain
+from gradprop.cluster import dask_executor as dask_executor
 from gradprop.critical import CriticalLine as CriticalLine
 from gradprop.critical import critical_line as critical_line
 from gradprop.diagnosis.result import Diagnosis as Diagnosis

@@ -2,129 +2,88 @@
 
 from __future__ import annotations
 
-import io
 import math
-import pickle
 import signal
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
+    CancelledError,
     Executor,
     Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
     wait,
 )
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from gradprop._points import Point, point_generator
-from gradprop._records import as_values, encode
-from gradprop.environment import PACKAGE, available_cores, single_threaded_blas
+from gradprop._points import Point
+from gradprop._work import BATCH, Outcome, Work, compute_batch, compute_group
+from gradprop.environment import available_cores, single_threaded_blas
 
 GROUP_SECONDS = 1.0
 # Starting two workers and their imports takes about 2 s: shorter work stays in this process.
 _WORTH_A_POOL = 3.0
 _LONG_POINT = 10.0
 _IDLE_SECONDS = 60
-Measure = Callable[[dict[str, Any], Any], Mapping[str, Any]]
-Outcome = tuple[bytes, bool]
+_MOST_IN_GROUP = 10_000
+_LOOK_UP_SECONDS = 1.0  # how often a request to stop is looked for while workers are at work
 Accept = Callable[[Sequence[tuple[Point, Outcome]]], None]
+Cost = Callable[[Point], float]
+Answer = tuple[list[Outcome], float]
 
 
 class WorkersLostError(RuntimeError):
-    """A worker process ended without an answer."""
+    """Worker processes ended without an answer, and no others took their place."""
 
 
-class CannotTravelError(TypeError):
-    """A function cannot be sent to worker processes."""
+class WorkerDiedError(RuntimeError):
+    """A group of points ended its worker, several times; other workers go on."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What every point of a sweep has in common; travels to workers with each group."""
-
-    measure: Measure
-    constants: Mapping[str, Any]
-    rng_keys: tuple[str, ...]
+def _equal(point: Point) -> float:
+    return 1.0
 
 
-def compute(work: Work, point: Point) -> Outcome:
-    """Measure one point: its encoded values and False, or the text of its error and True."""
-    try:
-        generator = point_generator(point, work.rng_keys)
-        values = as_values(work.measure({**point, **work.constants}, generator))
-        if taken := sorted(values.keys() & point.keys()):
-            raise ValueError(f"field `{taken[0]}` of `measure` is already a field of the grid.")
-        return encode(values), False
-    except Exception as error:
-        return _error_text(error).encode(), True
-
-
-def _error_text(error: Exception) -> str:
-    """The message of an error and the last line outside this package that led to it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if PACKAGE not in Path(frame.filename).parents]
-    where = f" ({outside[-1].name}, line {outside[-1].lineno})" if outside else ""
-    return f"{type(error).__name__}: {error}{where}"
-
-
-def compute_group(work: Work, points: Sequence[Point]) -> tuple[list[Outcome], float]:
-    """Measure points in order until a group's time is over: outcomes so far, and seconds."""
-    outcomes: list[Outcome] = []
-    start = time.perf_counter()
-    with _one_thread():
-        for point in points:
-            outcomes.append(compute(work, point))
-            if time.perf_counter() - start >= 1.5 * GROUP_SECONDS:
-                break
-    return outcomes, time.perf_counter() - start
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep BLAS and Numba to one thread: workers fill the cores already."""
-    import numba
-
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        with single_threaded_blas():
-            yield
-    finally:
-        numba.set_num_threads(before)
+def _never() -> bool:
+    return False
 
 
 def run_here(
-    work: Work, points: Sequence[Point], accept: Accept, *, may_hand_over: bool = False
+    work: Work,
+    points: Sequence[Point],
+    accept: Accept,
+    *,
+    cost: Cost = _equal,
+    asked_to_stop: Callable[[], bool] = _never,
+    may_hand_over: bool = False,
 ) -> Sequence[Point]:
     """Measure points one after the other, handing on about a second's worth at a time.
 
     Returns what is left: nothing, or, if it may hand over, the points that are worth a pool of
-    workers, judged by the time of the last one. At least two are measured first, so that kernels
-    are compiled once and lie in the cache before workers ask for them.
+    workers, judged by the time and cost of the last one. At least two are measured first, so that
+    kernels are compiled once and lie in the cache before workers ask for them.
     """
     group: list[tuple[Point, Outcome]] = []
     group_start = time.perf_counter()
+    n_done, size, left = 0, 1, math.fsum(map(cost, points))
     try:
         with single_threaded_blas():
-            for n_done, point in enumerate(points, 1):
-                start = time.perf_counter()
-                group.append((point, compute(work, point)))
-                now = time.perf_counter()
+            while n_done < len(points):
+                if asked_to_stop():
+                    raise KeyboardInterrupt
+                batch, start = points[n_done : n_done + size], time.perf_counter()
+                group.extend(zip(batch, compute_batch(work, batch), strict=True))
+                n_done, now = n_done + len(batch), time.perf_counter()
                 if now - group_start >= GROUP_SECONDS:
                     accept(group)
                     group, group_start = [], now
-                seconds = now - start
+                seconds, done = now - start, math.fsum(map(cost, batch))
+                left -= done
                 warm = n_done >= 2 or seconds > _LONG_POINT
-                if may_hand_over and warm and seconds * (len(points) - n_done) > _WORTH_A_POOL:
+                if may_hand_over and warm and seconds / done * left > _WORTH_A_POOL:
                     return points[n_done:]
+                if work.measure_batch is not None and seconds < GROUP_SECONDS / 4:
+                    size = min(2 * size, BATCH)
     finally:
         # Also after Ctrl-C: what is finished is kept.
         if group:
@@ -133,25 +92,38 @@ def run_here(
 
 
 def run_in_executor(
-    work: Work, points: Sequence[Point], accept: Accept, executor: Executor
+    work: Work,
+    points: Sequence[Point],
+    accept: Accept,
+    executor: Executor,
+    *,
+    cost: Cost = _equal,
+    asked_to_stop: Callable[[], bool] = _never,
 ) -> None:
-    """Measure points in an executor, in groups of about a second, at most two a worker waiting."""
-    n_workers = int(getattr(executor, "_max_workers", 0) or available_cores())
-    queue = deque(points)
-    waiting: dict[Future[tuple[list[Outcome], float]], list[Point]] = {}
-    seconds = math.inf
+    """Measure points in an executor, in groups of about a second, at most two a worker waiting.
+
+    Everything that has arrived is accepted at once: with many workers, one transaction for many
+    groups. Groups that were lost with a scheduler are sent again. Those that ended their workers
+    are sent once more when nothing else is under way, in halves, until the guilty point is alone:
+    it counts as failed.
+    """
+    groups = _Groups(points, cost)
+    waiting: dict[Future[Answer], list[Point]] = {}
     try:
-        while queue or waiting:
-            while queue and len(waiting) < 2 * n_workers:
-                group = [queue.popleft() for _ in range(_size(seconds, len(queue), n_workers))]
-                waiting[executor.submit(compute_group, work, group)] = group
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                outcomes, spent = future.result()
-                group = waiting.pop(future)
-                queue.extendleft(reversed(group[len(outcomes) :]))
-                accept(list(zip(group, outcomes, strict=False)))
-                latest = spent / len(outcomes)
-                seconds = latest if math.isinf(seconds) else (seconds + latest) / 2
+        while groups or waiting:
+            n_workers = int(getattr(executor, "_max_workers", 0) or available_cores())
+            while not asked_to_stop() and groups.may_send(len(waiting), 2 * n_workers):
+                group = groups.take(n_workers)
+                answer = executor.submit(compute_group, work, group, 1.5 * GROUP_SECONDS)
+                waiting[answer] = group
+            done = wait(waiting, timeout=_LOOK_UP_SECONDS, return_when=FIRST_COMPLETED).done
+            arrived = [pair for f in done for pair in groups.outcomes(waiting.pop(f), f)]
+            if arrived:
+                accept(arrived)
+            if asked_to_stop():
+                waiting = {f: group for f, group in waiting.items() if not f.cancel()}
+                if not waiting:
+                    raise KeyboardInterrupt
     except BrokenExecutor as error:
         raise WorkersLostError(
             f"a worker process ended without an answer ({error}): perhaps memory ran out; try "
@@ -164,11 +136,78 @@ def run_in_executor(
                 accept(list(zip(group, future.result()[0], strict=False)))
 
 
-def _size(seconds: float, n_left: int, n_workers: int) -> int:
-    """Points in a group: a second's worth, but leaving work for all workers towards the end."""
-    worth = max(GROUP_SECONDS / max(seconds, 1e-6), 1.0)
-    share = max(n_left / (2 * n_workers), worth / 20)
-    return max(1, min(int(min(worth, share)), n_left))
+class _Groups:
+    """The points that wait, cut into groups by what the last ones took for their cost."""
+
+    def __init__(self, points: Sequence[Point], cost: Cost) -> None:
+        self._points, self._next = points, 0
+        self._again, self._suspects = deque[Point](), deque[list[Point]]()
+        self._on_trial: list[Point] = []
+        self._cost = cost
+        self._left = math.fsum(map(cost, points))
+        self._rate = math.inf  # seconds per unit of cost
+
+    def __bool__(self) -> bool:
+        return self._has_plain() or bool(self._suspects)
+
+    def _has_plain(self) -> bool:
+        return bool(self._again) or self._next < len(self._points)
+
+    def _first(self) -> Point:
+        return self._again[0] if self._again else self._points[self._next]
+
+    def _pop(self) -> Point:
+        if self._again:
+            return self._again.popleft()
+        self._next += 1
+        return self._points[self._next - 1]
+
+    def may_send(self, n_waiting: int, most: int) -> bool:
+        """Whether another group may go out: suspects only when no other is under way."""
+        return n_waiting < most if self._has_plain() else bool(self._suspects) and not n_waiting
+
+    def take(self, n_workers: int) -> list[Point]:
+        """About a second's worth, but leaving work for all workers towards the end."""
+        if not self._has_plain():
+            self._on_trial = self._suspects.popleft()
+            return self._on_trial
+        share = self._rate * self._left / (2 * n_workers)
+        worth = max(min(GROUP_SECONDS, share), GROUP_SECONDS / 20)
+        group = [self._pop()]
+        total = self._cost(group[0])
+        while self._has_plain() and len(group) < _MOST_IN_GROUP:
+            more = self._cost(self._first())
+            if self._rate * (total + more) > worth:
+                break
+            group.append(self._pop())
+            total += more
+        self._left -= total
+        return group
+
+    def outcomes(
+        self, group: list[Point], answer: Future[Answer]
+    ) -> Sequence[tuple[Point, Outcome]]:
+        """What came of a group; what did not come waits again."""
+        try:
+            outcomes, seconds = answer.result()
+        except CancelledError:
+            self._put_back(group)
+            return []
+        except WorkerDiedError as error:
+            # Not on trial, it may have died of another's fault: of points on the same worker.
+            if len(group) == 1 and group is self._on_trial:
+                return [(group[0], (str(error).encode(), True))]
+            half = len(group) // 2
+            self._suspects.extend(part for part in (group[:half], group[half:]) if part)
+            return []
+        self._put_back(group[len(outcomes) :])
+        latest = seconds / math.fsum(map(self._cost, group[: len(outcomes)]))
+        self._rate = latest if math.isinf(self._rate) else (self._rate + latest) / 2
+        return list(zip(group, outcomes, strict=False))
+
+    def _put_back(self, points: Sequence[Point]) -> None:
+        self._again.extendleft(reversed(points))
+        self._left += math.fsum(map(self._cost, points))
 
 
 def worker_pool(n_workers: int) -> Executor:
@@ -179,7 +218,7 @@ def worker_pool(n_workers: int) -> Executor:
     pool: Executor = get_reusable_executor(
         max_workers=n_workers,
         timeout=_IDLE_SECONDS,
-        initializer=_leave_interrupts_to_the_driver,
+        initializer=leave_interrupts_to_the_driver,
         env={f"{name}_NUM_THREADS": "1" for name in names},
     )
     return pool
@@ -190,40 +229,6 @@ def end_workers(pool: Executor) -> None:
     pool.shutdown(wait=False, kill_workers=True)  # type: ignore[call-arg]
 
 
-def _leave_interrupts_to_the_driver() -> None:
+def leave_interrupts_to_the_driver() -> None:
+    """Ignore Ctrl-C in a worker: a terminal sends it to every process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def check_travels(work: Work, executor: Executor | int) -> None:
-    """Raise before any work if `measure` cannot reach the workers of this executor."""
-    if isinstance(executor, ThreadPoolExecutor):
-        return
-    context = getattr(executor, "_mp_context", None)
-    if context is not None and context.get_start_method() == "fork":
-        raise ValueError(
-            "`executor` must not fork, for OpenMP and BLAS threads do not survive it; pass "
-            'mp_context=multiprocessing.get_context("spawn") to ProcessPoolExecutor.'
-        )
-    try:
-        if isinstance(executor, ProcessPoolExecutor):
-            pickle.dumps(work)
-        else:
-            from joblib.externals.loky.backend.reduction import dumps
-
-            _Probe(io.BytesIO(dumps(work))).load()
-    except Exception as error:
-        raise CannotTravelError(
-            f"`measure` cannot travel to worker processes ({error}): define it with def at the top "
-            "of a module, its cached helpers in a module that can be imported, or run without "
-            "workers (executor=None, --jobs 1)."
-        ) from error
-
-
-class _Probe(pickle.Unpickler):
-    """Read a pickle as a worker would: there, nothing can be imported from a script."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Refuse references into the script that is running."""
-        if module == "__main__":
-            raise pickle.PicklingError(f"it uses {name} of the script, which workers cannot import")
-        return super().find_class(module, name)

@@ -6,18 +6,53 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from gradprop._checks import integer
-from gradprop._files import canonical_json
+from gradprop._files import canonical_json, plain
 
 Value = str | bool | int | float
 Point = dict[str, Value]
 Grid = Mapping[str, Sequence[Value]] | Sequence[Mapping[str, Value]]
+Positions = Sequence[int] | np.ndarray[Any, np.dtype[np.int64]]
 SEED = "seed"
 _INT64 = 2**63
+
+
+class Points(Sequence[Point]):
+    """Points of a grid times seeds, or some of them, made when asked for: millions fit in memory.
+
+    The grid point varies slowest; `chosen` are positions among all, in the order wanted.
+    """
+
+    def __init__(
+        self, grid_points: list[Point], seeds: list[int], chosen: Positions | None = None
+    ) -> None:
+        self._grid, self._seeds = grid_points, seeds
+        every = range(len(grid_points) * len(seeds))
+        self._chosen: Positions = every if chosen is None else chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Points: ...
+
+    def __getitem__(self, index: int | slice) -> Point | Points:
+        if isinstance(index, slice):
+            return Points(self._grid, self._seeds, self._chosen[index])
+        position, seed = divmod(self._chosen[index], len(self._seeds))
+        return {**self._grid[position], SEED: self._seeds[seed]}
+
+    def choose(self, positions: Iterable[int]) -> Points:
+        """Those at some positions of this sequence, in that order."""
+        chosen = np.fromiter((self._chosen[i] for i in positions), dtype=np.int64)
+        return Points(self._grid, self._seeds, chosen)
 
 
 def expand(grid: Any) -> list[Point]:
@@ -136,3 +171,31 @@ def point_generator(point: Mapping[str, Any], rng_keys: Sequence[str]) -> np.ran
 def columns(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
     """Turn points into one array per field; whole numbers among floats become floats."""
     return {name: np.array([point[name] for point in points]) for name in points[0]}
+
+
+def checked_keys(rng_keys: Any, point: Point) -> tuple[str, ...]:
+    """Check the fields that random numbers depend on."""
+    if isinstance(rng_keys, str) or not isinstance(rng_keys, Sequence):
+        raise TypeError(f"`rng_keys` must be a list of fields of `grid`; got {rng_keys!r}.")
+    for key in rng_keys:
+        if key not in point:
+            raise ValueError(
+                f"`rng_keys` must name fields of `grid` ({', '.join(point)}; the seed always "
+                f"counts); got {key!r}."
+            )
+    return tuple(rng_keys)
+
+
+def checked_constants(constants: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """Check names and values of what is the same at every point."""
+    for name, value in constants.items():
+        if not isinstance(name, str) or name in point or name == SEED:
+            raise ValueError(
+                f"`constants` must have names other than the fields of `grid` and 'seed'; got "
+                f"{name!r}."
+            )
+        try:
+            plain(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"`constants[{name!r}]` cannot be recorded: {error}") from error
+    return dict(constants)

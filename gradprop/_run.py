@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradprop._code import code_digest
 from gradprop._execution import (
     Accept,
-    Measure,
-    Outcome,
-    Work,
+    Cost,
     end_workers,
     run_here,
     run_in_executor,
     worker_pool,
 )
 from gradprop._files import canonical_json, digest
-from gradprop._points import Point, columns, point_key
+from gradprop._gather import gather
+from gradprop._interrupts import Interrupts
+from gradprop._points import Point, Points, point_key
 from gradprop._progress import Progress
-from gradprop._records import Schema, decode, schema, schema_difference
+from gradprop._records import Schema, schema, schema_difference
 from gradprop._sweepresult import SweepResult
+from gradprop._work import Measure, MeasureBatch, Outcome, Work, check_batch
 from gradprop.environment import library_version, source_digest
 from gradprop.store import Record, Store
 
@@ -54,9 +54,12 @@ class SweepFailedError(RuntimeError):
         self.partial = partial
 
 
-def code_version(measure: Measure) -> str:
+def code_version(measure: Measure, measure_batch: MeasureBatch | None = None) -> str:
     """What a record must match to be served: library version, its sources, the study's code."""
-    return f"{library_version()}+{source_digest()}.{code_digest(measure)[:16]}"
+    code = code_digest(measure)
+    if measure_batch is not None:
+        code = digest(code + code_digest(measure_batch))
+    return f"{library_version()}+{source_digest()}.{code[:16]}"
 
 
 @contextmanager
@@ -72,34 +75,56 @@ def opened_store(store: Store | str | PathLike[str] | None) -> Iterator[Store]:
 class Run:
     """One call of ``Sweep.run``: computes the points that the store lacks and gathers all."""
 
-    def __init__(
-        self, name: str, work: Work, points: Sequence[Point], store: Store, *, show: bool
-    ) -> None:
+    def __init__(self, name: str, work: Work, points: Points, store: Store, *, show: bool) -> None:
         self.name, self.work, self.points, self.store, self.show = name, work, points, store, show
         shared = {"rng_keys": work.rng_keys, "constants": work.constants}
         self.settings = digest(canonical_json(shared))
-        self.code = code_version(work.measure)
+        self.code = code_version(work.measure, work.measure_batch)
         self.keys = [point_key(point) for point in points]
         self.failures: dict[str, str] = {}
         self.schema: Schema | None = None
 
-    def complete(self, executor: Executor | int | None) -> SweepResult:
-        """Compute what is missing, then return everything or raise what went wrong."""
+    def complete(
+        self,
+        executor: Executor | int | None,
+        cost: Cost,
+        *,
+        retry_failed: bool,
+        elsewhere: Store | None = None,
+    ) -> None:
+        """Compute what is missing here and elsewhere; raise what went wrong."""
         finished = self._finished()
         if finished:
-            first = next(key for key in self.keys if key in finished)
-            self.schema = schema(self._payload(first))
-        pairs = zip(self.points, self.keys, strict=True)
-        missing = [point for point, key in pairs if key not in finished]
-        with Progress(self.name, len(self.keys), len(finished), show=self.show) as progress:
+            self.schema = schema(self._payload(next(key for key in self.keys if key in finished)))
+        if elsewhere is not None:
+            finished |= elsewhere.finished(self.name, self.settings, self.code)
+        if not retry_failed:
+            known = self.store.failures(self.name, self.settings, self.code)
+            self.failures = {key: known[key] for key in self.keys if key in known}
+        missing = self._missing(finished, cost)
+        n_before = len(self.keys) - len(missing) - len(self.failures)
+        with (
+            Progress(self.name, len(self.keys), n_before, show=self.show) as progress,
+            Interrupts() as interrupts,
+        ):
             try:
-                self._compute(missing, executor, progress)
+                self._compute(missing, executor, cost, progress, lambda: interrupts.asked)
+                if interrupts.asked:
+                    raise KeyboardInterrupt
             except KeyboardInterrupt as error:
                 raise SweepInterrupted(self._resume_text()) from error
         if self.failures:
-            kept = self._gathered() if self._finished() else None
+            kept = self.gathered() if self._finished() else None
             raise SweepFailedError(self._failure_text(), self.failures, kept)
-        return self._gathered()
+
+    def _missing(self, finished: set[str], cost: Cost) -> Points:
+        """The points to be computed, the dearest first."""
+        known = (finished, self.failures)
+        missing = self.points.choose(
+            i for i, key in enumerate(self.keys) if not any(key in some for some in known)
+        )
+        costs = np.fromiter(map(cost, missing), dtype=np.float64)
+        return missing.choose(np.argsort(-costs, kind="stable"))
 
     def _finished(self) -> set[str]:
         return self.store.finished(self.name, self.settings, self.code).intersection(self.keys)
@@ -108,17 +133,25 @@ class Run:
         return self.store.payload(self.name, self.settings, key)
 
     def _compute(
-        self, missing: Sequence[Point], executor: Executor | int | None, progress: Progress
+        self,
+        missing: Sequence[Point],
+        executor: Executor | int | None,
+        cost: Cost,
+        progress: Progress,
+        asked: Callable[[], bool],
     ) -> None:
         accept = self._accepting(progress)
+        if self.work.measure_batch is not None and missing:
+            check_batch(self.work, missing[-2:])
+        how: Mapping[str, Any] = {"cost": cost, "asked_to_stop": asked}
         if executor is None:
-            run_here(self.work, missing, accept)
+            run_here(self.work, missing, accept, **how)
         elif isinstance(executor, Executor):
-            run_in_executor(self.work, missing, accept, executor)
-        elif rest := run_here(self.work, missing, accept, may_hand_over=True):
+            run_in_executor(self.work, missing, accept, executor, **how)
+        elif rest := run_here(self.work, missing, accept, **how, may_hand_over=True):
             pool = worker_pool(executor)
             try:
-                run_in_executor(self.work, rest, accept, pool)
+                run_in_executor(self.work, rest, accept, pool, **how)
             except BaseException:
                 end_workers(pool)
                 raise
@@ -145,27 +178,12 @@ class Run:
                 payload, failed = text.encode(), True
         return Record(self.name, self.settings, key, self.code, payload, failed)
 
-    def _gathered(self) -> SweepResult:
+    def gathered(self) -> SweepResult:
         """Stack the finished points in the order of the grid."""
         finished = self._finished()
-        pairs = zip(self.points, self.keys, strict=True)
-        points, keys = zip(*(pair for pair in pairs if pair[1] in finished), strict=True)
-        assert self.schema is not None
-        texts: dict[str, list[NDArray[Any]]] = {}
-        values: dict[str, NDArray[Any]] = {}
-        for field, (dtype, shape) in self.schema.items():
-            if dtype == "text":
-                texts[field] = []
-            else:
-                values[field] = np.empty((len(keys), *shape), dtype)
-        for i, key in enumerate(keys):
-            for field, value in decode(self._payload(key)).items():
-                if field in texts:
-                    texts[field].append(value)
-                else:
-                    values[field][i] = value
-        values.update({field: np.stack(stacked) for field, stacked in texts.items()})
-        return SweepResult(self.name, columns(points), dict(sorted(values.items())))
+        there = [i for i, key in enumerate(self.keys) if key in finished]
+        payloads = (self._payload(self.keys[i]) for i in there)
+        return gather(self.name, self.points.choose(there), payloads)
 
     def _resume_text(self) -> str:
         state = f"{len(self._finished())} of {len(self.keys)} points of {self.name} are finished"
@@ -179,5 +197,8 @@ class Run:
         lines += [f"  {key}: {text}" for key, text in shown]
         if len(self.failures) > len(shown):
             lines.append(f"  and {len(self.failures) - len(shown)} more")
-        lines.append("All others are finished and kept; running it again tries the failed ones.")
+        lines.append(
+            "All others are finished and kept; the failed ones are tried again with --retry-failed "
+            "(retry_failed=True)."
+        )
         return "\n".join(lines)

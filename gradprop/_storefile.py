@@ -118,11 +118,15 @@ def connect(path: Path | str) -> sqlite3.Connection:
         if code == sqlite3.SQLITE_BUSY:
             raise StoreBusyError(busy_text(path)) from error
         if code in _NOT_DAMAGE or (code == sqlite3.SQLITE_READONLY and not _writable(Path(path))):
-            raise StoreError(
-                f"cannot use the store {path} ({error}): is its folder writable, on a local disk "
-                "and not full?"
-            ) from error
+            raise StoreError(_unusable(path, str(error))) from error
         raise
+
+
+def _unusable(path: Path | str, why: str) -> str:
+    return (
+        f"cannot use the store {path} ({why}): is its folder writable, on a local disk and not "
+        "full? What it holds is kept."
+    )
 
 
 def _writable(path: Path) -> bool:
@@ -139,6 +143,8 @@ def open_or_fault(path: Path) -> sqlite3.Connection | str:
         head = b""
     except OSError as error:
         raise StoreError(f"cannot read the store {path} ({error.strerror}).") from error
+    if path.exists() and not _writable(path):
+        raise StoreError(_unusable(path, "no permission to write"))
     if head not in (b"", MAGIC):
         return "its first bytes are not those of a SQLite file"
     connection = None
@@ -152,6 +158,30 @@ def open_or_fault(path: Path) -> sqlite3.Connection | str:
     if connection is not None:
         connection.close()
     return fault
+
+
+def open_read_only(path: Path) -> sqlite3.Connection:
+    """Open a sound file without locking or changing it; StoreError if it is not there or faulty."""
+    if not path.is_file():
+        raise StoreError(f"there is no store {path}.")
+    connection = None
+    try:
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", timeout=0.5, uri=True)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        fault = _fault(connection)
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            raise StoreBusyError(busy_text(path)) from error
+        fault = str(error)
+    if fault:
+        if connection is not None:
+            connection.close()
+        raise StoreError(f"cannot read the store {path}: {fault}.")
+    assert connection is not None
+    return connection
 
 
 def _fault(connection: sqlite3.Connection) -> str:

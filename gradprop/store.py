@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,7 @@ from gradprop._storefile import (
     checked,
     connect,
     open_or_fault,
+    open_read_only,
     set_aside,
     sound_records,
 )
@@ -54,13 +55,15 @@ class Store:
     ----------
     path : str or path-like, default: in memory
         Created if absent, but not its folder.
+    read_only : bool, default: False
+        Change nothing: the file must be there and sound, and several processes may read it.
 
     Raises
     ------
     StoreBusyError
         Another driver has the file open.
     StoreError
-        The file cannot be read or written.
+        The file cannot be read or written; for reading only, it is absent or damaged.
 
     Notes
     -----
@@ -75,7 +78,9 @@ class Store:
     {'{"rho":1}'}
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, read_only: bool = False
+    ) -> None:
         self.path = None if path is None else Path(path).resolve()
         if self.path is None:
             self._connection = connect(":memory:")
@@ -85,7 +90,7 @@ class Store:
         # Noted before opening: closing a second handle of a file drops the lock of the first.
         _OPEN.add(self.path)
         try:
-            opened = open_or_fault(self.path)
+            opened = open_read_only(self.path) if read_only else open_or_fault(self.path)
             self._connection = self._replaced(opened) if isinstance(opened, str) else opened
         except BaseException:
             _OPEN.discard(self.path)
@@ -184,14 +189,54 @@ class Store:
         StoreError
             The record is absent or damaged.
         """
-        query = f"SELECT {COLUMNS} FROM record WHERE sweep = ? AND settings = ? AND key = ?"
-        record = next(map(checked, self._rows(query, sweep, settings, key)), None)
-        if record is None or (record.sweep, record.settings, record.key) != (sweep, settings, key):
+        record = self.record(sweep, settings, key)
+        if record is None:
             raise StoreError(
                 f"{self._name} was damaged while in use: the record of {key} is lost. Run the same "
                 "command again; what is sound is kept."
             )
         return record.payload
+
+    def records(self, sweep: str | None = None) -> Generator[Record, None, None]:
+        """All records, checked again, in the order in which they were first written.
+
+        Parameters
+        ----------
+        sweep : str, default: all
+            Of this sweep alone.
+
+        Yields
+        ------
+        Record
+
+        Raises
+        ------
+        StoreError
+            A record was damaged after the file was opened.
+        """
+        query = f"SELECT {COLUMNS} FROM record WHERE ?1 = '' OR sweep = ?1 ORDER BY rowid"
+        for row in self._rows(query, sweep or ""):
+            if (record := checked(row)) is None:
+                raise StoreError(f"{self._name} was damaged while in use; open it again.")
+            yield record
+
+    def record(self, sweep: str, settings: str, key: str) -> Record | None:
+        """One record, finished or failed; None if there is none or it is damaged.
+
+        Parameters
+        ----------
+        sweep, settings, key : str
+            As in :class:`Record`.
+
+        Returns
+        -------
+        Record or None
+        """
+        query = f"SELECT {COLUMNS} FROM record WHERE sweep = ? AND settings = ? AND key = ?"
+        found = next(map(checked, self._rows(query, sweep, settings, key)), None)
+        if found is None or (found.sweep, found.settings, found.key) != (sweep, settings, key):
+            return None
+        return found
 
     def _rows(self, query: str, *arguments: str) -> Iterator[tuple[Any, ...]]:
         try:

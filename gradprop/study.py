@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradprop._files import canonical_json
 from gradprop._manifest import (
@@ -22,25 +20,28 @@ from gradprop._manifest import (
     write_data,
     write_manifest,
 )
-from gradprop.environment import available_cores, library_version
-from gradprop.figures import WIDTHS, figure_width, save, style
-from gradprop.store import Store, StoreBusyError, StoreError
-from gradprop.sweep import CannotTravelError, Sweep, SweepFailedError, SweepResult, WorkersLostError
+from gradprop._studyflags import script_folder, study_parser
+from gradprop._studyrun import (
+    DONE,
+    INTERRUPTED,
+    MISTAKE,
+    StudyError,
+    all_of,
+    merge_shards,
+    read_only,
+    running,
+    say,
+    shown_path,
+    whole_disk,
+)
+from gradprop.figures import figure_width, save, style
+from gradprop.sweep import Sweep, SweepResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 Data = Mapping[str, SweepResult]
 Table = Sequence[Sequence[str | float]]
-
-
-class StudyError(Exception):
-    """A run that cannot go on; the text is for the user, the code for the shell."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 def seed_range(options: argparse.Namespace, default: int) -> list[int]:
@@ -100,6 +101,11 @@ class Study:
     ``SWEEP/FIELD``, ``NAME.csv`` with the scalars of the main sweep (``NAME_SWEEP.csv`` with those
     of others), the manifest ``NAME.json`` and the working records ``NAME.sqlite``.
 
+    With ``--shard i/k`` only that part of the points is computed, into
+    ``data/NAME.shard-i-of-k.sqlite``; ``--merge`` takes such files over before it computes what is
+    still missing and draws. ``--scheduler`` names where else to compute, see
+    :func:`gradprop.cluster.dask_executor`. The data do not depend on any of these.
+
     ``measure`` functions of a script run in worker processes, which cannot import the script:
     helpers with a cache belong in a module beside it.
 
@@ -131,14 +137,17 @@ class Study:
             0 when done, 1 if something failed, 2 for a mistake in the flags or their files, 130
             after Ctrl-C. Messages go to stderr, the table to stdout.
         """
-        options = self._parser().parse_args(argv)
+        parser = study_parser(self.name, self.claim, self.width, self.draw)
+        if self.add_flags is not None:
+            self.add_flags(parser)
+        options = parser.parse_args(argv)
         try:
             return self._main(options)
         except StudyError as error:
-            _say(str(error))
+            say(str(error))
             return error.code
         except KeyboardInterrupt as error:
-            _say(str(error) or "interrupted.")
+            say(str(error) or "interrupted.")
             return INTERRUPTED
 
     def _main(self, options: argparse.Namespace) -> int:
@@ -148,12 +157,14 @@ class Study:
         except (ValueError, OSError) as error:
             raise StudyError(str(error), MISTAKE) from error
         _prepare(files)
+        if options.shard is not None:
+            return self._compute_shard(files, sweeps, options)
         if options.redraw:
             data, sha256 = self._checked_data(files, sweeps)
             written = []
         else:
-            git = git_state(_script_folder(self.draw), files.folder)
-            written = self._compute(files, sweeps, options.jobs)
+            git = git_state(script_folder(self.draw), files.folder)
+            written = self._compute(files, sweeps, options)
             _, data, sha256 = read_data(files.npz)
         written += self._draw(files, data, options.width, sha256)
         tables = {"headline": self.headline(data)}
@@ -164,27 +175,43 @@ class Study:
             written.append(write_manifest(files, sweeps, sha256, about | shown))
         for table in tables.values():
             _print_table([[_cell(cell) for cell in row] for row in table])
-        print("\nwritten:", *(f"  {_shown(path)}" for path in written), sep="\n")
+        print("\nwritten:", *(f"  {shown_path(path)}" for path in written), sep="\n")
         return DONE
 
-    def _compute(self, files: Files, sweeps: Sequence[Sweep], jobs: int) -> list[Path]:
+    def _compute(
+        self, files: Files, sweeps: Sequence[Sweep], options: argparse.Namespace
+    ) -> list[Path]:
         """Run every sweep, go on past failed points, and write the data if all are there."""
-        results, failures = [], []
-        try:
-            with Store(files.store) as store:
-                for sweep in sweeps:
-                    try:
-                        results.append(sweep.run(store, executor=jobs))
-                    except SweepFailedError as error:
-                        failures.append(str(error))
-        except (StoreBusyError, CannotTravelError) as error:
-            raise StudyError(str(error), MISTAKE) from error
-        except (StoreError, WorkersLostError) as error:
-            raise StudyError(str(error), FAILED) from error
-        if failures:
-            text = "No figure is drawn from incomplete data."
-            raise StudyError("\n".join([*failures, text]), FAILED)
-        return write_data(files, study_settings(self.name, sweeps), results)
+        with running(files.store, options) as (store, executor):
+            if options.merge:
+                merge_shards(store, files.store, [sweep.code() for sweep in sweeps])
+
+            def run(sweep: Sweep) -> SweepResult:
+                return sweep.run(store, executor, retry_failed=options.retry_failed)
+
+            results = all_of(sweeps, run, "No figure is drawn from incomplete data.")
+        with whole_disk(files.folder):
+            return write_data(files, study_settings(self.name, sweeps), results)
+
+    def _compute_shard(
+        self, files: Files, sweeps: Sequence[Sweep], options: argparse.Namespace
+    ) -> int:
+        """Compute one part into a store of its own; the figure is left to ``--merge``."""
+        path = options.shard.store(files.store)
+        with running(path, options) as (store, executor), read_only(files.store) as whole:
+
+            def run(sweep: Sweep) -> None:
+                sweep.run_shard(
+                    options.shard,
+                    store,
+                    executor,
+                    retry_failed=options.retry_failed,
+                    elsewhere=whole,
+                )
+
+            all_of(sweeps, run, f"All others of part {options.shard} are finished.")
+        say(f"part {options.shard} is in {shown_path(path)}; when all are done, run with --merge.")
+        return DONE
 
     def _checked_data(self, files: Files, sweeps: Sequence[Sweep]) -> tuple[Data, str]:
         """Read the data and their hash; refuse those that other settings gave, naming them."""
@@ -203,7 +230,7 @@ class Study:
                 MISTAKE,
             )
         if outdated_code(files, sweeps):
-            _say("note: the data were computed by an earlier version of the code.")
+            say("note: the data were computed by an earlier version of the code.")
         return data, sha256
 
     def _draw(self, files: Files, data: Data, width: str, sha256: str) -> list[Path]:
@@ -217,56 +244,6 @@ class Study:
         subject = f"data sha256 {sha256[:16]}"
         return save(figure, files.stem, title=f"{self.name}: {width}", subject=subject)
 
-    def _parser(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(
-            prog=f"{self.name}.py",
-            description=self.claim,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        add = parser.add_argument
-        add("--quick", action="store_true", help="a small grid, written to the folder quick")
-        add("--redraw", action="store_true", help="draw the data at hand, compute nothing")
-        add("--seed", type=_at_least(0), default=0, metavar="N", help="the first seed (default: 0)")
-        add("--seeds", type=_at_least(1), metavar="K", help="how many seeds: N, ..., N + K - 1")
-        add(
-            "--jobs",
-            type=_at_least(1),
-            default=available_cores(),
-            metavar="N",
-            help="worker processes (default: all cores); the results do not depend on it",
-        )
-        add(
-            "--width",
-            choices=list(WIDTHS),
-            default=self.width,
-            metavar="VENUE",
-            help=f"width of the figure: {', '.join(WIDTHS)} (default: {self.width})",
-        )
-        add("--out", type=Path, default=_default_folder(self.draw), metavar="DIR", help="folder")
-        add("--version", action="version", version=f"gradprop {library_version()}")
-        if self.add_flags is not None:
-            self.add_flags(parser)
-        return parser
-
-
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if (number := int(text)) < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}; got {number}")
-        return number
-
-    return integer
-
-
-def _script_folder(function: Callable[..., Any]) -> Path:
-    return Path(inspect.getfile(function)).resolve().parent
-
-
-def _default_folder(function: Callable[..., Any]) -> Path:
-    """``figures`` beside the folder ``studies`` of a script, else in the current folder."""
-    folder = _script_folder(function)
-    return (folder.parent if folder.name == "studies" else Path()) / "figures"
-
 
 def _prepare(files: Files) -> None:
     try:
@@ -277,16 +254,6 @@ def _prepare(files: Files) -> None:
             "with --out.",
             MISTAKE,
         ) from error
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _shown(path: Path) -> Path:
-    """A path as seen from the current folder, if it lies below it."""
-    here = Path.cwd()
-    return path.resolve().relative_to(here) if here in path.resolve().parents else path
 
 
 def _cell(value: str | float) -> str:

@@ -354,7 +354,10 @@ def test_unwritable_folder_is_said_before_any_work(tmp_path, capsys, monkeypatch
         (["--seed", "-1"], "must be at least 0"),
         (["--jobs", "0"], "must be at least 1"),
         (["--width", "vogue"], "invalid choice"),
-        (["--scheduler", "local"], "unrecognized arguments"),
+        (["--cluster", "local"], "unrecognized arguments"),
+        (["--shard", "0/3"], "must be i/k with i from 1 to k; got '0/3'"),
+        (["--shard", "two"], "must be i/k, as 2/10; got 'two'"),
+        (["--shard", "1/2", "--merge"], "not allowed with"),
         (["--scale", "-1"], "`--scale` must be positive; got -1.0."),
     ],
 )
@@ -380,7 +383,10 @@ def test_failed_points_end_without_a_figure_and_are_tried_again(
     assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"demo.sqlite"}
     monkeypatch.delenv("DEMO_FAIL")
     monkeypatch.setenv("DEMO_LOG", str(tmp_path / "log"))
-    assert run(tmp_path) == 0
+    assert run(tmp_path) == 1
+    assert "--retry-failed" in capsys.readouterr().err
+    assert not (tmp_path / "log").exists()
+    assert run(tmp_path, "--retry-failed") == 0
     assert len((tmp_path / "log").read_text().splitlines()) == 6
     assert delivered(tmp_path) == delivered(done)
 
@@ -412,7 +418,8 @@ def test_help_names_every_flag(capsys):
         STUDY.main(["--help"])
     assert end.value.code == 0
     said = capsys.readouterr().out
-    for flag in ("quick", "redraw", "seed", "seeds", "jobs", "width", "out", "scale"):
+    flags = "quick redraw seed seeds jobs width out scale scheduler shard merge retry-failed"
+    for flag in flags.split():
         assert f"--{flag}" in said
     assert "Noise does not depend on x." in said
 

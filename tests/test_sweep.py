@@ -318,7 +318,12 @@ def test_failing_points_do_not_stop_the_others(tmp_path):
         states = opened._connection.execute("SELECT failed, count(*) FROM record GROUP BY failed")
         assert dict(states.fetchall()) == {0: 22, 1: 2}
     luck.bad = False
-    assert content(made.run(store, progress=False)) == content(sweep().run(progress=False))
+    with pytest.raises(SweepFailedError, match="tried again with --retry-failed") as caught:
+        made.run(store, progress=False)
+    assert len(caught.value.failures) == 2
+    assert len(CALLS) == 22
+    again = made.run(store, progress=False, retry_failed=True)
+    assert content(again) == content(sweep().run(progress=False))
     assert len(CALLS) == 22 + 2 + 24
 
     def fails_always(point, rng):
