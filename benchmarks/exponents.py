@@ -17,7 +17,7 @@ import gradprop as gp
 from gradprop._kernels import factor
 from gradprop.environment import single_threaded_blas
 from gradprop.lyapunov.growth import ExponentFold
-from gradprop.norms import random_rotation
+from gradprop.panels import random_rotation
 
 ROUNDS = 5
 GAINS = (0.6, 0.9, 1.5, 2.0, 3.0, 8.0)

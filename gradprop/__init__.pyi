@@ -89,13 +89,13 @@ from gradprop.precision.orbit import OrbitError as OrbitError
 from gradprop.precision.orbit import orbit_error as orbit_error
 from gradprop.precision.plain import PlainSingularValues as PlainSingularValues
 from gradprop.precision.plain import PlainSpectrum as PlainSpectrum
+from gradprop.precision.plain import plain_singular_values as plain_singular_values
 from gradprop.precision.products import ProductError as ProductError
 from gradprop.precision.products import product_error as product_error
 from gradprop.precision.quantise import DecayCeiling as DecayCeiling
 from gradprop.precision.quantise import decay_ceiling as decay_ceiling
 from gradprop.precision.quantise import quantised as quantised
 from gradprop.precision.ranks import TrustworthyRank as TrustworthyRank
-from gradprop.precision.plain import plain_singular_values as plain_singular_values
 from gradprop.precision.ranks import trustworthy_rank as trustworthy_rank
 from gradprop.precision.updates import UpdateAbsorption as UpdateAbsorption
 from gradprop.precision.updates import update_absorption as update_absorption

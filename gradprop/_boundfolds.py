@@ -11,7 +11,7 @@ from gradprop.blocks import Block, DiagonalBlock, Float, Int, scaled_rows
 from gradprop.environment import single_threaded_blas
 from gradprop.largest import largest_singular_values
 from gradprop.measure import LagGrid
-from gradprop.norms import EPS, random_rotation
+from gradprop.panels import EPS, random_rotation
 from gradprop.results import LN2, log_of_scaled
 
 if TYPE_CHECKING:

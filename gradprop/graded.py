@@ -107,7 +107,7 @@ class GradedFold:
                 self._record(r)
 
     def _steps(self, block: Block, row: int, r: int, low: int, high: int) -> None:
-        from gradprop._kernels import factor
+        from gradprop._kernels import graded
 
         one = slice(row, row + 1)
         state = self._state.of(slice(r, r + 1))
@@ -118,7 +118,7 @@ class GradedFold:
             # the matrix that waits belongs to an earlier block: hand it over as an extra one
             matrices = np.concatenate([matrices, self._last_matrix[r][None]])
             pending[0] = len(matrices) - 1
-        factor.graded_steps(
+        graded.graded_steps(
             matrices, index, block.scales[one], block.exponents[one], np.array([low]),
             np.array([high]), block.first, self.reverse, *state,
         )  # fmt: skip
@@ -142,7 +142,7 @@ class GradedFold:
 
 def _apply_waiting(state: Graded, matrix: Float) -> None:
     """Apply the last transposed matrix of a backward run."""
-    from gradprop._kernels import factor, structure
+    from gradprop._kernels import graded, structure
 
     most = structure.follow(matrix.T, np.ones(len(matrix)), 0.0, state.alive[0])
     state.bound[0] = min(state.bound[0], most)
@@ -150,7 +150,7 @@ def _apply_waiting(state: Graded, matrix: Float) -> None:
     if k == 0:
         return
     B = matrix.T @ np.ascontiguousarray(state.Q[0, :, :k])
-    state.rank[0], state.sure[0] = factor.graded_step(
+    state.rank[0], state.sure[0] = graded.graded_step(
         B, 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
         int(state.sure[0]), int(state.bound[0]),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from gradprop.chain import JacobianChain
 from gradprop.escalation import FIRST_BITS, doubtful_lags, exact_log_singular_values
 from gradprop.graded import GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
-from gradprop.norms import random_rotation
+from gradprop.panels import random_rotation
 from gradprop.results import LN2, REPLICAS, Result, Status
 
 EPS = float(np.finfo(np.float64).eps)

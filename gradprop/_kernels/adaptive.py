@@ -14,6 +14,7 @@ import numpy as np
 
 from gradprop._kernels.factor import absorb
 from gradprop._kernels.jit import jit
+from gradprop._kernels.lapack import triangularise
 from gradprop._kernels.products import _accumulate
 
 LN2 = math.log(2.0)
@@ -33,6 +34,14 @@ def push(M, d, a, B, out):
     for j in range(k):
         for i in range(n):
             out[j, i] = d[i] * out[j, i] + a * B[j, i]
+
+
+@jit
+def _keep(A, out):
+    """out = A (out[:] = A compiles for seconds)."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            out[i, j] = A[i, j]
 
 
 @jit
@@ -103,36 +112,62 @@ def _spread(upper):
 @jit
 def _close(B, shift, counted, sums, carry, zero, unsure, history):
     """`factor.absorb` of a transposed panel; returns the period that looks safe then, 0 or 1."""
-    panel = np.ascontiguousarray(B.T)
+    k, n = B.shape
+    panel = np.empty((n, k))
+    _keep(B.T, panel)
     upper = absorb(panel, shift, counted, sums, carry, zero, unsure, history)
-    B[:] = panel.T
+    _keep(panel.T, B)
     return 1 if _spread(upper) <= TARGET else 0
+
+
+@jit
+def _total(sums, carry, row):
+    """row <- sums + carry."""
+    for i in range(row.size):
+        row[i] = sums[i] + carry[i]
 
 
 @jit
 def _record(B, exponent, sums, carry, row):
     """row <- the sums once the panel B, times 2**exponent, will have been orthonormalised."""
-    if np.abs(B).max() < 2.0**900:
-        _, upper = np.linalg.qr(np.ascontiguousarray(B.T))
+    k, n = B.shape
+    panel, upper, tau = np.empty((k, n)), np.empty((k, k)), np.empty(k)
+    _keep(B, panel)
+    largest = 0.0
+    for entry in panel.flat:
+        largest = max(largest, abs(entry))
+    if largest < 2.0**900:
+        triangularise(panel, upper, tau)
         for i in range(row.size):
             row[i] = sums[i] + carry[i] + math.log(abs(upper[i, i])) + exponent * LN2
 
 
 @jit
-def _several_steps(
-    M, index, d, e, a, t, p, burn_in, B, work, pivots, sums, carry, age, edges, met, history
-):
-    """Take the steps t .. t + p - 1 with B, which becomes Q; returns ln of the spread and `met`.
+def _within_one(d):
+    """Whether every entry is at most 1 (and none nan)."""
+    for entry in d:  # noqa: SIM110 (all() of a generator does not compile)
+        if not entry <= 1.0:
+            return False
+    return True
 
-    Only where that spread is within LIMIT is anything added to the sums.
+
+@jit
+def _several_steps(
+    M, index, d, e, a, t, p, burn_in, Q, B, work, pivots, sums, carry, age, edges, met, history
+):
+    """Take the steps t .. t + p - 1 from Q to the next one, which is in B or in `work`.
+
+    Returns it, ln of the spread and `met`. Only where that spread is within LIMIT is anything added
+    to the sums.
     """
-    exponent = 0
+    exponent, before = 0, Q
     for s in range(t, t + p):
-        if not d[s].max() <= 1.0:
+        if not _within_one(d[s]):
             # rows farther apart than 2**900: entries of a panel could underflow and grow again
-            return np.inf, met
-        push(M[index[s]], d[s], a[s], B, work)
-        B[:] = work
+            return B, np.inf, met
+        push(M[index[s]], d[s], a[s], before, work)
+        B, work = work, B
+        before = B
         exponent += e[s]
         age += 1
         if met < edges.size and age == edges[met]:
@@ -142,7 +177,7 @@ def _several_steps(
     if spread <= LIMIT and age > burn_in:
         for i in range(pivots.size):
             _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
-    return spread, met
+    return B, spread, met
 
 
 @jit
@@ -167,24 +202,25 @@ def exponent_steps(
             if period[r] == 0:
                 age[r] += 1
                 push(M[index[r, t]], d[r, t], a[r, t], Q[r], work)
-                Q[r], counted = work, age[r] > burn_in
+                _keep(work, Q[r])
                 period[r] = min(longest, _close(
-                    Q[r], e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r]
+                    Q[r], e[r, t], age[r] > burn_in, sums[r], carry[r], zero[r], unsure[r],
+                    history[r],
                 ))  # fmt: skip
                 if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
-                    history[r, met[r]] = sums[r] + carry[r]
+                    _total(sums[r], carry[r], history[r, met[r]])
                     met[r] += 1
                 continue
-            B[:] = Q[r]
-            spread, seen = _several_steps(
-                M, index[r], d[r], e[r], a[r], t, p, burn_in, B, work, pivots,
+            panel, spread, seen = _several_steps(
+                M, index[r], d[r], e[r], a[r], t, p, burn_in, Q[r], B, work, pivots,
                 sums[r], carry[r], age[r], edges[r], met[r], history[r],
             )  # fmt: skip
             if not spread <= LIMIT:
                 period[r] = p // 2
                 continue
-            Q[r], age[r], met[r] = B, age[r] + p, seen
+            _keep(panel, Q[r])
+            age[r], met[r] = age[r] + p, seen
             period[r] = max(1, min(2 * period[r], longest, int(TARGET * p / max(spread, 1e-3))))
             if age[r] == burn_in:
-                counted = age[r] > burn_in
+                counted = age[r] > burn_in  # no constant, for which all would be compiled again
                 _close(Q[r], e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])

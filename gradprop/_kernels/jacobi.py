@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.factor import EPS, _absorb_row_norms
+from gradprop._kernels.factor import EPS, descending, take_columns
+from gradprop._kernels.graded import absorb_row_norms, rows_in
 from gradprop._kernels.jit import jit
+from gradprop._kernels.lapack import triangularise
 
 
 @jit
@@ -14,21 +16,31 @@ def graded_finish(U, mantissa, exponent, r):
 
     The mantissa of a row that cancels to zero becomes nan: its value is lost in rounding.
     """
-    rows = U[:r].copy()
+    rows, R, tau = U[:r].copy(), np.empty((r, r)), np.empty(r)
     for _ in range(2):
-        _, R = np.linalg.qr(np.ascontiguousarray(rows.T))
+        triangularise(rows, R, tau)
         rows = _transposed_triangle(R, mantissa, exponent, r)
-        lost = _absorb_row_norms(rows, r, mantissa, exponent)
+        lost = absorb_row_norms(rows, r, mantissa, exponent)
         weight = np.empty(r)
         for i in range(r):
-            if i >= lost and not rows[i].any():
+            if i >= lost and not _has_entries(rows[i]):
                 mantissa[i] = np.nan
-            weight[i] = -(math.log2(mantissa[i]) + exponent[i])
-        order = np.argsort(weight, kind="mergesort")
-        rows = rows[order]
-        mantissa[:r] = mantissa[:r][order]
-        exponent[:r] = exponent[:r][order]
+            known = not math.isnan(mantissa[i])
+            weight[i] = math.log2(mantissa[i]) + exponent[i] if known else -np.inf
+        order = descending(weight)
+        rows = rows_in(rows, order)
+        take_columns(mantissa[:r].reshape(1, r), order)
+        take_columns(exponent[:r].reshape(1, r), order)
     return rows
+
+
+@jit
+def _has_entries(row):
+    """Whether any entry is not zero."""
+    found = False
+    for entry in row:
+        found = found or entry != 0.0
+    return found
 
 
 @jit

@@ -17,6 +17,7 @@ def follow(M, d, a, alive):
     """
     n = alive.size
     after, used = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    n_after, n_used = 0, 0
     for i in range(n):
         if a != 0.0 and alive[i]:
             after[i], used[i] = True, True
@@ -24,16 +25,21 @@ def follow(M, d, a, alive):
             for k in range(n):
                 if alive[k] and M[i, k] != 0.0:
                     after[i], used[k] = True, True
-    alive[:] = after
-    return min(np.sum(after), np.sum(used))
+    for i in range(n):
+        alive[i] = after[i]
+        n_after += after[i]
+        n_used += used[i]
+    return min(n_after, n_used)
 
 
 @jit
 def follow_diagonal(d, alive):
     """`follow` for P <- diag(d) P."""
+    n_alive = 0
     for i in range(alive.size):
         alive[i] = alive[i] and d[i] != 0.0
-    return np.sum(alive)
+        n_alive += alive[i]
+    return n_alive
 
 
 @jit

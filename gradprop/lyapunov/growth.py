@@ -12,7 +12,7 @@ from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.lyapunov.intervals import distinct_edges
 from gradprop.measure import DiagonalLogs
-from gradprop.norms import random_rotation
+from gradprop.panels import random_rotation
 
 LONGEST = 16
 """Most steps between two orthonormalisations; 0 is Householder QR at every step."""

@@ -233,7 +233,7 @@ def lyapunov_spectrum(
     Householder QR at every step with rows sorted by size. The two differ by less than
     1e-12 (1 + |exponent|), or by as much as either is wrong where chains cancel. 2 n^2 k flops a
     step, and up to 8 n k^2 an orthonormalisation: full spectra of tanh networks, n = 16 to 128,
-    come 2.6 to 4.2 times faster than by Householder QR at every step up to a gain of 1.5, and no
+    come 2.6 to 4.4 times faster than by Householder QR at every step up to a gain of 1.5, and no
     faster from 3 on, where units saturate; 8 leading ones of 128 twice as fast at any gain. Memory
     independent of T. The exponents are ordered by QR, then sorted. Finite-time averages are not
     ln(sigma)/T: those carry O(1)/T each. The interval knows time sampling only (batch means [2]_);
