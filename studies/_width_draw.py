@@ -60,7 +60,7 @@ def _grid(axes: Axes, points: SweepResult, field: str, title: str) -> None:
                 aspect="auto", origin="lower")  # fmt: skip
     for i, row in enumerate(cells):
         for j, cell in enumerate(row):
-            axes.text(j, i, _text(cell, field), ha="center", va="center", fontsize=5)
+            axes.text(j, i, _text(cell, field), ha="center", va="center", fontsize=4.5)
     axes.set_xticks(range(len(rates)), [f"{r:g}" for r in rates])
     axes.set_yticks(range(len(widths)), [str(n) for n in widths])
     axes.set_xlabel("learning rate")
@@ -70,7 +70,7 @@ def _grid(axes: Axes, points: SweepResult, field: str, title: str) -> None:
 
 def _text(cell: SweepResult, field: str) -> str:
     loss = cell[field]
-    lines = [f"{np.median(loss):.2f}", f"{loss.min():.2f} … {loss.max():.2f}"]
+    lines = [f"{np.median(loss):.2f}", f"{loss.min():.2f}–{loss.max():.2f}"]
     if field == "test_early":
         few, many = cell["updates"].min(), cell["updates"].max()
         lines.append(f"{few}–{many}" if few < many else f"{few}")
