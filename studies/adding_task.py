@@ -13,7 +13,7 @@ the two marked values of a sequence of U(0, 1), one mark in each half. The best 
 below 1/12, as solved if it is below 0.01.
 
 Every network is trained anew for each length, from the same start, with new sequences in every
-batch of 32, Adam, gradient norm clipped at 1, at most 800 updates (N = 25 600); a run ends early
+batch of 32, Adam, gradient norm clipped at 1, at most 600 updates (N = 19 200); a run ends early
 when the error on 512 validation sequences is below 0.008. Errors are those of 512 others.
 
 Full grid: (a) vanilla (U(+-1/sqrt(n))), LSTM, GRU, orthogonal, identity (relu) and diagonal (relu,
@@ -49,7 +49,7 @@ QUICK_LENGTHS = (6, 12)
 
 def sweeps(options: argparse.Namespace) -> Sequence[Sweep]:
     """Six cells at every length, and their variants up to the first length that fails."""
-    lengths, n_updates = (QUICK_LENGTHS, 100) if options.quick else (LENGTHS, 800)
+    lengths, n_updates = (QUICK_LENGTHS, 100) if options.quick else (LENGTHS, 600)
     variants = _adding_configurations.VARIANTS
     if options.quick:
         variants = variants[:: len(variants) // _adding_configurations.QUICK_VARIANTS]
