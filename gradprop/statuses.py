@@ -29,6 +29,7 @@ class Status(enum.IntFlag):
     LEFT_RANGE = 131072
     ZERO_GRADIENT = 262144
     NO_GROWTH_RATE = 524288
+    FAINT_GRADIENT = 1048576
 
     @property
     def text(self) -> str:
@@ -95,5 +96,10 @@ TEXTS = {
     Status.NO_GROWTH_RATE: (
         "Fewer than five steps from the first error to the tolerance: no rate is fitted (nan); "
         "raise tol, take more steps or a longer format."
+    ),
+    Status.FAINT_GRADIENT: (
+        "An array's gradient is exactly zero, or smaller than the whole gradient by more than the "
+        "range of the cell's dtype: which of the two is not known; use a float64 cell, or "
+        "parameter_sensitivity, which takes each array by itself."
     ),
 }

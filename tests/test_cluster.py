@@ -18,7 +18,6 @@ from gradprop.cluster import OtherLibraryError, SchedulerError, dask_executor
 from gradprop.store import Store
 from gradprop.sweep import CannotTravelError, Sweep, SweepFailedError
 
-pytest.importorskip("distributed")
 DELIVERED = ("data/demo.npz", "data/demo.csv", "data/demo_people.csv", "demo.pdf", "demo.png")
 
 

@@ -433,3 +433,22 @@ def test_bad_lags_are_refused_by_name():
         gp.lag_decomposition(ONE, X10, LAST, lengths=9)
     with pytest.raises(TypeError, match=r"`cell` must be made of"):
         gp.lag_decomposition(gp.Bidirectional(ONE, ONE), X10, np.zeros((10, 2)))
+
+
+@pytest.mark.parametrize(("dtype", "n_steps"), [("float32", 90), ("float64", 400)])
+def test_an_array_far_below_the_others_is_not_called_zero(dtype, n_steps):
+    """h' = h/8 + x + b, an impulse at step 1, loss at the end: dL/dW_xh = 8^-(T-1), dL/db = 8/7."""
+    one = np.ones((1, 1), dtype)
+    cell = gp.RNN(one / 8, one, np.zeros(1, dtype), activation="linear")
+    x, grad_h = np.zeros((2, n_steps, 1), dtype)
+    x[0], grad_h[-1] = 1, 1
+    found = gp.lag_decomposition(cell, x, grad_h, max_lag=1)
+    faint = found.names.index("W_xh")
+    assert np.isneginf(found.log_tail[0, faint])
+    assert found.status.tolist()[faint] == gp.Status.FAINT_GRADIENT
+    assert found.status[0] == gp.Status.OK
+    bias = gp.truncation_bias(cell, x, grad_h, [1])
+    assert bias.status[faint] == gp.Status.FAINT_GRADIENT
+    assert np.isnan(bias.sliding_error[0, faint])
+    exact = gp.parameter_sensitivity(cell, x, steps=[n_steps]).log_norm[0]
+    assert exact[faint] == pytest.approx(-(n_steps - 1) * np.log(8), rel=1e-6)

@@ -136,6 +136,17 @@ class Paths:
             for runs in self.runs
         ]
 
+    def silent_arrays(self) -> set[str]:
+        """Names of the arrays that multiply nothing but zeros: their gradients are exactly zero."""
+        silent = set()
+        for i, prefix in enumerate(layer_prefixes(self.cell)):
+            layer = [runs[i] for runs in self.runs]
+            if not any(run.states[:-1, :, : run.n].any() for run in layer):
+                silent.add(prefix + "W_hh")
+            if not any(run.x is not None and run.x.any() for run in layer):
+                silent.add(prefix + "W_xh")
+        return silent
+
     def from_losses(self) -> Walk:
         """The losses themselves: at lag k the parameters meet what comes from k steps on."""
         v = self.zeros(self.n_steps, _state_width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,19 +12,17 @@ from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.cells.base import Cell
 from gradprop.environment import single_threaded_blas
+from gradprop.gradients._named import ArrayResult
 from gradprop.gradients._paths import Paths, Walk
 from gradprop.gradients._problem import Problem
-from gradprop.results import Result, Status
-
-if TYPE_CHECKING:
-    import pandas as pd
+from gradprop.results import Status
 
 ALL = "all"
 """Name of all arrays of a cell together, which come first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LagDecomposition(Result):
+class LagDecomposition(ArrayResult):
     """Parts of a gradient by the number of steps from a parameter's use to the loss.
 
     Attributes
@@ -39,7 +37,8 @@ class LagDecomposition(Result):
         ||sum of G_j, j >= k|| / ||G||: what a window of k steps misses. Not bounded by 1, since
         parts can cancel; nan where the whole gradient is zero.
     status : int array, shape (A,)
-        ZERO_GRADIENT where that is so.
+        ZERO_GRADIENT where that is so; FAINT_GRADIENT where an array's may be, or may lie below
+        the whole gradient by more than the range of the cell's dtype.
     names : tuple of str
         "all", then the arrays as in `Gradients.names`.
     """
@@ -57,19 +56,6 @@ class LagDecomposition(Result):
     log_tail: Float
     share: Float
     status: Int
-    names: tuple[str, ...]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per lag and array.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As every result's, ``array`` being the name.
-        """
-        frame = super().to_frame()
-        frame["array"] = np.array(self.names)[frame["array"]]
-        return frame
 
 
 def lag_decomposition(
@@ -144,8 +130,8 @@ def lag_decomposition(
         log_norm=log_norm,
         log_tail=log_tail,
         share=ratio(log_tail, log_tail[0]),
-        status=zero_status(log_tail[0]),
-        names=(ALL, *cell.arrays()),
+        status=zero_status(paths, log_tail[0]),
+        names=_names(cell),
     )
 
 
@@ -164,6 +150,13 @@ def ratio(log_part: Float, log_whole: Float) -> Float:
         return np.exp(log_part - np.where(np.isneginf(log_whole), np.nan, log_whole))
 
 
-def zero_status(log_whole: Float) -> Int:
-    """ZERO_GRADIENT where the whole gradient is."""
-    return np.where(np.isneginf(log_whole), int(Status.ZERO_GRADIENT), 0).astype(np.int64)
+def zero_status(paths: Paths, log_whole: Float) -> Int:
+    """Flags of arrays without a gradient: exactly zero if the whole is, or if they multiply 0."""
+    zero, silent = np.isneginf(log_whole), paths.silent_arrays()
+    proven = np.array([zero[0] or name in silent for name in _names(paths.cell)])
+    flags = np.where(proven, int(Status.ZERO_GRADIENT), int(Status.FAINT_GRADIENT))
+    return np.where(zero, flags, 0).astype(np.int64)
+
+
+def _names(cell: Cell) -> tuple[str, ...]:
+    return ALL, *cell.arrays()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,14 +13,12 @@ from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.cells.base import Cell
 from gradprop.environment import single_threaded_blas
+from gradprop.gradients._named import ArrayResult
 from gradprop.gradients._outputs import OutputGradients
 from gradprop.gradients._problem import Problem
 from gradprop.gradients.lags import ALL
 from gradprop.orbit import Orbit
-from gradprop.results import REPLICAS, Result, Status, log_sum_exp
-
-if TYPE_CHECKING:
-    import pandas as pd
+from gradprop.results import REPLICAS, Status, log_sum_exp
 
 DEFAULT_STEPS = 64
 KEPT_FLOATS = 2**22
@@ -28,7 +26,7 @@ KEPT_FLOATS = 2**22
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParameterSensitivity(Result):
+class ParameterSensitivity(ArrayResult):
     """Size of the derivative of h_t by each array of a cell.
 
     Attributes
@@ -56,19 +54,6 @@ class ParameterSensitivity(Result):
     log_norm: Float
     error: Float
     status: Int
-    names: tuple[str, ...]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per sequence, step and array.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As every result's, ``array`` being the name.
-        """
-        frame = super().to_frame()
-        frame["array"] = np.array(self.names)[frame["array"]]
-        return frame
 
 
 def parameter_sensitivity(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,19 +14,17 @@ from gradprop.blocks import Float, Int
 from gradprop.cells.base import Cell
 from gradprop.chain import JacobianChain
 from gradprop.environment import single_threaded_blas
+from gradprop.gradients._named import ArrayResult
 from gradprop.gradients._paths import Paths, ScaledGradient
 from gradprop.gradients._problem import Problem
 from gradprop.gradients.lags import ALL, log_curve, ratio, zero_status
 from gradprop.linearise import linearise
 from gradprop.lyapunov.spectrum import lyapunov_spectrum
-from gradprop.results import Result, log_sum_exp
-
-if TYPE_CHECKING:
-    import pandas as pd
+from gradprop.results import log_sum_exp
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TruncationBias(Result):
+class TruncationBias(ArrayResult):
     """Truncated gradients against the whole one.
 
     Attributes
@@ -47,7 +45,8 @@ class TruncationBias(Result):
         Steps: ln(1/tol) / |lambda_1| where that is negative; in chaos ln 2 / lambda_1, within which
         a gradient doubles. inf where lambda_1 is 0.
     status : int array, shape (A,)
-        ZERO_GRADIENT: the whole gradient is zero, and all ratios to it are nan.
+        ZERO_GRADIENT: the whole gradient is zero, and all ratios to it are nan; FAINT_GRADIENT: an
+        array's is, or lies below the whole by more than the range of the cell's dtype.
     tol : float
     names : tuple of str
         "all", then the arrays as in `Gradients.names`.
@@ -77,19 +76,6 @@ class TruncationBias(Result):
     advised_window: Float
     status: Int
     tol: float
-    names: tuple[str, ...]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per window and array.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As every result's, ``array`` being the name.
-        """
-        frame = super().to_frame()
-        frame["array"] = np.array(self.names)[frame["array"]]
-        return frame
 
 
 def truncation_bias(
@@ -177,7 +163,7 @@ def truncation_bias(
         forecast=np.exp(np.minimum(exponent * lags, 0.0)),
         exponent=np.array(exponent),
         advised_window=np.array(advised_window(exponent, tol)),
-        status=zero_status(log_whole),
+        status=zero_status(paths, log_whole),
         tol=tol,
         names=(ALL, *cell.arrays()),
     )
