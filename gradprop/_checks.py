@@ -110,7 +110,7 @@ def _check_shape(name: str, array: Array, shape: Sequence[int | str | None] | No
 def _check_finite(name: str, array: Array, step_axis: int | None) -> None:
     with np.errstate(over="ignore"):
         # the modulus of a complex number can be infinite though its parts are not
-        finite = np.isfinite(np.abs(array))
+        finite = np.isfinite(np.abs(array) if np.iscomplexobj(array) else array)
     if finite.all():
         return
     index = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -117,9 +117,10 @@ def _check_input(cell: Cell, x: ArrayLike) -> Array:
 
 def _check_finite_input(x: Array, lengths: NDArray[np.int64]) -> None:
     """Padding may hold anything; inside a sequence every entry must be finite."""
-    bad = ~np.isfinite(x).all(axis=-1)
-    if not bad.any():
+    finite = np.isfinite(x)
+    if finite.all():
         return
+    bad = ~finite.all(axis=-1)
     step = np.arange(x.shape[-2])
     inside = np.broadcast_to(bad, (*lengths.shape, len(step))) & (step < lengths[..., None])
     if inside.any():

@@ -18,6 +18,7 @@ from gradprop._kernels.gates import (
     WORK_ROWS,
     add,
     complete,
+    multiply,
     preactivate,
     pulled,
     reset_pulled,
@@ -28,10 +29,11 @@ from gradprop._kernels.jit import jit
 
 
 @jit
-def _rnn_forward(code, leak, columns, lengths, t, tape, before, after, work):
+def _rnn_forward(code, leak, columns, lengths, t, tape, before, after, dots, work):
     """One step of a vanilla cell, all sequences as one row; `tape` goes from W_xh x + b to z."""
     z = tape.reshape(-1)
-    add(z, np.dot(before, columns).reshape(-1))
+    np.dot(before, columns, dots)
+    add(z, dots.reshape(-1))
     update(RNN, 0, code, leak, z, before.reshape(-1), after.reshape(-1), work)
     for b in range(lengths.size):
         if t >= lengths[b]:
@@ -54,7 +56,8 @@ def forward(
     candidate = np.ascontiguousarray(columns[:, rows - n :])
     for t in range(start, stop):
         if kind == RNN:
-            _rnn_forward(code, leak, columns, lengths, t, tapes[t], states[t], states[t + 1], work)
+            before, after = states[t], states[t + 1]
+            _rnn_forward(code, leak, columns, lengths, t, tapes[t], before, after, dots, work)
             continue
         h = np.ascontiguousarray(states[t, :, :n])
         np.dot(h, columns, dots)
@@ -90,8 +93,13 @@ def _rnn_back(code, leak, W, tapes, live, v, delta, scratch):
     """`step_back` of a vanilla cell, all sequences as one row."""
     coef, direct, through, work = scratch
     z, own, factors, here = tapes.reshape(-1), v.reshape(-1), coef.reshape(-1), delta.reshape(-1)
+    keep = v.dtype.type(1) - leak
     slopes(RNN, 0, code, leak, z, z, z, factors, work)
-    pulled(RNN, v.dtype.type(1) - leak, factors, own, here, here, direct.reshape(-1))
+    if keep == 0 and live.all():
+        multiply(factors, own, here)
+        np.dot(delta, W, v)
+        return
+    pulled(RNN, keep, factors, own, here, here, direct.reshape(-1))
     for b in range(live.size):
         if not live[b]:
             delta[b] = v.dtype.type(0)

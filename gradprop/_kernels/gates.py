@@ -27,7 +27,7 @@ WORK_ROWS = 5
 
 
 @jit
-def _product(a, b, out):
+def multiply(a, b, out):
     """out = a b, entry by entry; slices, for LLVM does not vectorise over computed indices."""
     for i in range(out.size):
         out[i] = a[i] * b[i]
@@ -63,7 +63,7 @@ def preactivate(kind, gate, dot, current, b_h, h, tape, hidden, work):
         _sum(dot[: 2 * n], current[: 2 * n], tape[: 2 * n])
         _sum(dot[2 * n :], b_h, inner)
         phi_row(gate, tape[:n], reset)
-        _product(reset, inner, candidate)
+        multiply(reset, inner, candidate)
         add(candidate, current[2 * n :])
     elif kind == GRU_BEFORE:
         _sum(dot[: 2 * n], current[: 2 * n], tape[: 2 * n])
@@ -87,8 +87,9 @@ def update(kind, gate, code, leak, tape, before, after, work):
     if kind == RNN:
         keep = one - leak
         phi_row(code, tape, after)
-        for i in range(after.size):
-            after[i] = keep * before[i] + leak * after[i]
+        if keep != 0:
+            for i in range(after.size):
+                after[i] = keep * before[i] + leak * after[i]
     elif kind == LSTM:
         n = after.size // 2
         enter, forget, inner = work[:n], work[n : 2 * n], work[2 * n : 3 * n]
@@ -100,7 +101,7 @@ def update(kind, gate, code, leak, tape, before, after, work):
         for i in range(n):
             c[i] = forget[i] * c_before[i] + enter[i] * inner[i]
         phi_row(code, c, squashed)
-        _product(out, squashed, after[:n])
+        multiply(out, squashed, after[:n])
     else:
         n = after.size
         u, rest = work[:n], work[n : 2 * n]
@@ -120,8 +121,9 @@ def slopes(kind, gate, code, leak, tape, before, after, coef, work):
     """
     if kind == RNN:
         dphi_row(code, tape, coef)
-        for i in range(coef.size):
-            coef[i] *= leak
+        if leak != 1:
+            for i in range(coef.size):
+                coef[i] *= leak
     elif kind == LSTM:
         n = after.size // 2
         enter, inner, out = tape[:n], tape[2 * n : 3 * n], tape[3 * n :]
@@ -208,7 +210,7 @@ def pulled(kind, keep, coef, v, delta, recurrent, direct):
     z_z; `reset_pulled` does the rest.
     """
     if kind == RNN:
-        _product(coef, v, delta)
+        multiply(coef, v, delta)
         for i in range(v.size):
             direct[i] = keep * v[i]
     elif kind == LSTM:
@@ -217,21 +219,21 @@ def pulled(kind, keep, coef, v, delta, recurrent, direct):
         for i in range(n):
             dc[i] = v_c[i] + e[i] * v_h[i]
         for k in range(3):
-            _product(coef[k * n : (k + 1) * n], dc, delta[k * n : (k + 1) * n])
-        _product(coef[3 * n : 4 * n], v_h, delta[3 * n :])
+            multiply(coef[k * n : (k + 1) * n], dc, delta[k * n : (k + 1) * n])
+        multiply(coef[3 * n : 4 * n], v_h, delta[3 * n :])
         _scale(dc, coef[4 * n : 5 * n])
         direct[:n] = v.dtype.type(0)
     else:
         n = v.size
         candidate = delta[2 * n :]
-        _product(coef[2 * n : 3 * n], v, candidate)
-        _product(coef[n : 2 * n], v, delta[n : 2 * n])
+        multiply(coef[2 * n : 3 * n], v, candidate)
+        multiply(coef[n : 2 * n], v, delta[n : 2 * n])
         recurrent[n:] = delta[n:]
         if kind == GRU_AFTER:
-            _product(coef[:n], candidate, delta[:n])
+            multiply(coef[:n], candidate, delta[:n])
             recurrent[:n] = delta[:n]
             _scale(recurrent[2 * n :], coef[4 * n :])
-        _product(coef[3 * n : 4 * n], v, direct)
+        multiply(coef[3 * n : 4 * n], v, direct)
 
 
 @jit

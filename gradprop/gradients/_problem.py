@@ -75,8 +75,10 @@ class Problem:
 
     def _check_range(self, grads: Array) -> None:
         """Refuse a cast in which the largest entry overflows, or loses digits to underflow."""
+        if grads.dtype == self.dtype:
+            return
         top, info = float(np.abs(grads).max(initial=0.0)), np.finfo(self.dtype)
-        if grads.dtype != self.dtype and (top > float(info.max) or 0 < top < float(info.tiny)):
+        if top > float(info.max) or 0 < top < float(info.tiny):
             raise ValueError(
                 f"`grad_h` must lie in the range of {self.dtype}, that of the cell; its largest "
                 f"entry is {top:.3g}: scale the loss, or use a cell in float64."
@@ -97,9 +99,9 @@ class Problem:
             return None
         full = np.broadcast_to(x, (*self.batch_shape, *x.shape[-2:]))
         flat = full.reshape(len(self.lengths), *x.shape[-2:]).transpose(1, 0, 2)
-        live = np.arange(self.n_steps)[:, None] < self.lengths
         with np.errstate(over="ignore"):
-            cast: Array = np.where(live[..., None], flat, 0.0).astype(self.dtype)
+            cast = np.array(flat, dtype=self.dtype, order="C")
+        cast[np.arange(self.n_steps)[:, None] >= self.lengths] = 0.0
         if not np.isfinite(cast).all():
             raise ValueError(f"`x` must lie in the range of {self.dtype}; it overflows.")
         return cast
