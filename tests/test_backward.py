@@ -383,6 +383,24 @@ def test_networks_on_replica_axes_get_gradients_of_their_own():
     assert_close(ours.x, np.array([g.x for g in singles]), 1e-13)
 
 
+def test_networks_of_one_direction_are_as_one_at_a_time():
+    rng = np.random.default_rng(5)
+    ahead = gp.RNN(rng.normal(size=(3, 3)) / 2, rng.normal(size=(3, 2)))
+    back = [gp.GRU(**weights(rng, "gru", 4, 2)) for _ in range(5)]
+    stacked = {name: np.stack([b.arrays()[name] for b in back]) for name in back[0].arrays()}
+    x, grad_h = rng.normal(size=(6, 2)), rng.normal(size=(5, 6, 7))
+    both = gp.backward(gp.Bidirectional(ahead, gp.GRU(**stacked)), x, grad_h)
+    alone = [
+        gp.backward(gp.Bidirectional(ahead, b), x, g) for b, g in zip(back, grad_h, strict=True)
+    ]
+    assert_close(both.x, np.stack([one.x for one in alone]), 1e-14)
+    for name, total in both.parameters.items():
+        each = np.stack([one.parameters[name] for one in alone])
+        assert_close(total, each.sum(axis=0) if name.startswith("forward") else each, 1e-13)
+    with pytest.raises(ValueError, match=r"`grad_h` must have shape \(5, 6, 7\).*\(6, 7\)"):
+        gp.backward(gp.Bidirectional(ahead, gp.GRU(**stacked)), x, grad_h[0])
+
+
 def test_networks_whose_sequences_lie_between_those_of_others():
     rng = np.random.default_rng(12)
     W, x, grad_h = (

@@ -213,6 +213,18 @@ def _gradients(
     )
 
 
+def _shared_input(
+    cell: Bidirectional, x: Any, starts: tuple[Any, Any], lengths: Any
+) -> tuple[Array, Int]:
+    """Input (..., T, d_x) and lengths (...) with the replica axes of both directions."""
+    pairs = zip((cell.forward, cell.backward), starts, strict=True)
+    ahead, back = (Orbit(own, x, start, None, lengths, None, None) for own, start in pairs)
+    assert ahead.x is not None
+    shape = np.broadcast_shapes(ahead.batch_shape, back.batch_shape)
+    sequences = np.broadcast_to(ahead.x, (*shape, *ahead.x.shape[-2:]))
+    return sequences, np.broadcast_to(ahead.lengths.reshape(ahead.batch_shape), shape)
+
+
 def _both_ways(
     cell: Bidirectional, x: Any, grad_h: Any, h0: Any, lengths: Any, window: int | None
 ) -> Gradients:
@@ -222,16 +234,22 @@ def _both_ways(
     starts = (None, None) if h0 is None else h0
     if not isinstance(starts, tuple) or len(starts) != 2:
         raise ValueError("`h0` of a Bidirectional cell must be a pair (forward, backward).")
-    orbit = Orbit(cell.forward, x, starts[0], None, lengths, None, None)
-    assert orbit.x is not None
     if callable(grad_h):
         raise TypeError("`grad_h` must be an array for a Bidirectional cell; got a callable.")
     grads = _checks.real_array("grad_h", grad_h, shape=("T", cell.n), keep_float32=True)
-    n, own = cell.forward.n, orbit.lengths.reshape(orbit.batch_shape)
-    ahead = backward(cell.forward, x, grads[..., :n], h0=starts[0], lengths=lengths, window=window)
+    sequences, own = _shared_input(cell, x, starts, lengths)
+    shape, n = (*sequences.shape[:-1], cell.n), cell.forward.n
+    if grads.shape != shape:
+        raise ValueError(
+            f"`grad_h` must have shape {shape}, one entry per sequence, step and unit of both "
+            f"directions; got {grads.shape}."
+        )
+    ahead = backward(
+        cell.forward, sequences, grads[..., :n], h0=starts[0], lengths=own, window=window
+    )
     back = backward(
-        cell.backward, reversed_within(orbit.x, own), reversed_within(grads[..., n:], own),
-        h0=starts[1], lengths=lengths, window=window,
+        cell.backward, reversed_within(sequences, own), reversed_within(grads[..., n:], own),
+        h0=starts[1], lengths=own, window=window,
     )  # fmt: skip
     parts = {"forward": ahead, "backward": back}
     arrays = {f"{k}.{name}": a for k, g in parts.items() for name, a in g.parameters.items()}
