@@ -39,8 +39,11 @@ class Result:
 
     def __post_init__(self) -> None:
         for name in self._axes:
-            value = np.array(getattr(self, name))
-            value.flags.writeable = False
+            value = getattr(self, name)
+            # what comes read-only belongs to no one else: not copied, as it may be large
+            if not isinstance(value, np.ndarray) or value.flags.writeable:
+                value = np.array(value)
+                value.flags.writeable = False
             object.__setattr__(self, name, value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

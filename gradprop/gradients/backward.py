@@ -202,9 +202,12 @@ def _by_replica(groups: list[Int], parts: tuple[Array, ...]) -> Array:
 def _gradients(
     roles: tuple[str, ...], arrays: Mapping[str, Array], h0: Array, x: Array, delta: Array
 ) -> Gradients:
+    flat = np.concatenate([a.ravel() for a in arrays.values()])
+    for own in (flat, h0, x, delta):
+        own.flags.writeable = False
     return Gradients(
         roles=roles,
-        flat=np.concatenate([a.ravel() for a in arrays.values()]),
+        flat=flat,
         names=tuple(arrays),
         shapes=tuple(a.shape for a in arrays.values()),
         h0=h0,
