@@ -98,8 +98,8 @@ TEXTS = {
         "raise tol, take more steps or a longer format."
     ),
     Status.FAINT_GRADIENT: (
-        "An array's gradient is exactly zero, or smaller than the whole gradient by more than the "
-        "range of the cell's dtype: which of the two is not known; use a float64 cell, or "
-        "parameter_sensitivity, which takes each array by itself."
+        "An array's gradient is exactly zero, or its layer's lies below those of the layers above "
+        "by more than the range of the cell's dtype: which of the two is not known; use a float64 "
+        "cell."
     ),
 }

@@ -112,20 +112,19 @@ class LayerRun:
         return LayerGradients(*parts, v, x, deltas, recurrents)
 
     def parameter_gradients(
-        self, deltas: Array, recurrents: Array, lag: int = 0
+        self, deltas: Array, recurrents: Array
     ) -> tuple[Array, Array | None, Array, Array]:
-        """W_hh, W_xh, bias and b_h from gradients at the pre-activations of step t - lag."""
+        """W_hh, W_xh, bias and b_h from gradients at the pre-activations."""
         from gradprop._kernels import gates
 
-        last, own_recurrents = self.n_steps - lag, recurrents is not deltas
-        deltas, recurrents = deltas[lag:], recurrents[lag:]
-        h = self.states[:last, :, : self.n]
+        own_recurrents = recurrents is not deltas
+        h = self.states[:-1, :, : self.n]
         W_hh = _outer(recurrents, h)
         if self.arrays.kind == gates.GRU_BEFORE:
-            W_hh[2 * self.n :] = _outer(recurrents[..., 2 * self.n :], self.hidden[:last])
+            W_hh[2 * self.n :] = _outer(recurrents[..., 2 * self.n :], self.hidden)
         W_xh = None
         if self.x is not None and self.arrays.W_xh is not None:
-            W_xh = _outer(deltas, self.x[:last])
+            W_xh = _outer(deltas, self.x)
         elif self.arrays.W_xh is not None:
             W_xh = np.zeros_like(self.arrays.W_xh)
         bias = deltas.sum(axis=(0, 1))

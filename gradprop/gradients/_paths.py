@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from gradprop.gradients._layer import FLOPS_PER_CALL, LayerRun, kernels_of
 from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes
+from gradprop.gradients._scaled import NOTHING, ScaledSum
 from gradprop.results import LN2
 
 Array = NDArray[Any]
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
 Layers = list[Array]
-
-NOTHING = -(2**30)
-"""Power of two of what is exactly zero."""
 
 
 def back(
@@ -66,34 +64,42 @@ def _layer_back(
 
 @dataclasses.dataclass(frozen=True)
 class ScaledGradient:
-    """A gradient by the names of a cell's arrays, times 2**exponent."""
+    """A gradient by the names of a cell's arrays, each times a power of two of its own."""
 
     arrays: dict[str, Float]
-    exponent: int
+    exponents: dict[str, int]
 
-    def parts(self) -> list[Float]:
-        """All arrays together, then each, flat."""
-        each = [a.ravel() for a in self.arrays.values()]
-        return [np.concatenate(each), *each]
+    def parts(self) -> list[tuple[Float, int]]:
+        """All arrays together, then each, flat, with the power of two that it is to be times."""
+        each = [(a.ravel(), self.exponents[name]) for name, a in self.arrays.items()]
+        top = max(exponent for _, exponent in each)
+        together = np.concatenate([np.ldexp(a, exponent - top) for a, exponent in each])
+        return [(together, top), *each]
 
     def log_norms(self) -> Float:
         """Ln of the norm of each of `parts`."""
+        logs = []
         with np.errstate(divide="ignore"):
-            logs = [np.log(size) + np.log(norm) for _, norm, size in map(_unit, self.parts())]
-        return np.array(logs) + self.exponent * LN2
+            for part, exponent in self.parts():
+                _, norm, size = _unit(part)
+                logs.append(np.log(size) + np.log(norm) + exponent * LN2)
+        return np.array(logs)
 
     def cosines(self, other: ScaledGradient) -> Float:
         """Cosine of the angle to another gradient, of each of `parts`; nan where one is zero."""
-        pairs = zip(map(_unit, self.parts()), map(_unit, other.parts()), strict=True)
+        pairs = zip(self.parts(), other.parts(), strict=True)
+        units = [(_unit(a), _unit(b)) for (a, _), (b, _) in pairs]
         with np.errstate(invalid="ignore"):
-            return np.array([a @ b / (n * m) for (a, n, _), (b, m, _) in pairs])
+            return np.array([a @ b / (n * m) for (a, n, _), (b, m, _) in units])
 
     def minus(self, other: ScaledGradient) -> ScaledGradient:
-        """The difference, at the power of two of the larger."""
-        top = max(self.exponent, other.exponent)
-        mine, its = self.exponent - top, other.exponent - top
-        pairs = zip(self.arrays.items(), other.arrays.values(), strict=True)
-        return ScaledGradient({k: np.ldexp(a, mine) - np.ldexp(b, its) for (k, a), b in pairs}, top)
+        """The difference, each array at the power of two of the larger."""
+        arrays, exponents = {}, {}
+        for name, mine in self.arrays.items():
+            here, there = self.exponents[name], other.exponents[name]
+            top = exponents[name] = max(here, there)
+            arrays[name] = np.ldexp(mine, here - top) - np.ldexp(other.arrays[name], there - top)
+        return ScaledGradient(arrays, exponents)
 
 
 def _unit(a: Float) -> tuple[Float, float, float]:
@@ -229,11 +235,10 @@ class Walk:
     def gradient(self) -> ScaledGradient:
         """What the parameters met on the last call of `back`; to be asked for once a lag."""
         now = slice(max(self.first, self.lag), self.paths.last)
-        met = [a[now] for a in _flat(self._deltas + self._recurrents)]
-        top = int(powers(met, self._met[now]).max(initial=NOTHING))
-        for a in met:
-            np.ldexp(a, (self._met[now] - top)[:, None, None], out=a)
-        sums = ParameterSums(self.paths.cell, self.paths.dtype)
+        sums = ParameterSums(self.paths.cell, np.float64)
+        exponents = dict.fromkeys(sums.values, NOTHING)
+        if now.start >= now.stop:
+            return ScaledGradient(sums.values, exponents)
         prefixes = layer_prefixes(self.paths.cell)
         for network, runs, deltas, recurrents in zip(
             self.paths.networks, self.paths.runs, self._deltas, self._recurrents, strict=True
@@ -241,9 +246,16 @@ class Walk:
             for prefix, run, delta, recurrent in zip(
                 prefixes, runs, deltas, recurrents, strict=True
             ):
-                parts = run.parameter_gradients(delta, recurrent, self.lag)
-                sums.add(prefix, run.cell, network, parts)
-        return ScaledGradient({k: a.astype(np.float64) for k, a in sums.values.items()}, top)
+                own = ScaledSum(run, together=True)
+                met = np.repeat(self._met[now, None], delta.shape[1], axis=1)
+                own.add(now.start - self.lag, delta[now], recurrent[now], met)
+                for name, (array, exponent) in own.totals().items():
+                    key = prefix + name
+                    before, top = exponents[key], max(exponents[key], exponent)
+                    np.ldexp(sums.values[key], before - top, out=sums.values[key])
+                    sums.place(key, network, np.ldexp(array, exponent - top))
+                    exponents[key] = top
+        return ScaledGradient(sums.values, exponents)
 
 
 def rescale(parts: Sequence[Array], exponent: Int) -> None:

@@ -194,15 +194,15 @@ class ParameterSums:
 
     def add(self, prefix: str, layer: WeightedCell, network: int, parts: Any) -> None:
         """Add what one network's replicas give to one layer: W_hh, W_xh, bias, b_h."""
-        index = np.unravel_index(network, self._networks)
         for name, own in by_name(layer, *parts).items():
-            total = self.values[prefix + name]
-            leading = total.ndim - own.ndim
-            axes = index[len(index) - leading :]
-            where = tuple(
-                int(i) if size > 1 else 0 for i, size in zip(axes, total.shape, strict=False)
-            )
-            total[where] += own
+            self.place(prefix + name, network, own)
+
+    def place(self, name: str, network: int, own: Array) -> None:
+        """Add what one network's replicas give to one array."""
+        index, total = np.unravel_index(network, self._networks), self.values[name]
+        axes = index[len(index) - (total.ndim - own.ndim) :]
+        where = tuple(int(i) if size > 1 else 0 for i, size in zip(axes, total.shape, strict=False))
+        total[where] += own
 
 
 def pulled_layers(

@@ -37,8 +37,8 @@ class LagDecomposition(ArrayResult):
         ||sum of G_j, j >= k|| / ||G||: what a window of k steps misses. Not bounded by 1, since
         parts can cancel; nan where the whole gradient is zero.
     status : int array, shape (A,)
-        ZERO_GRADIENT where that is so; FAINT_GRADIENT where an array's may be, or may lie below
-        the whole gradient by more than the range of the cell's dtype.
+        ZERO_GRADIENT where that is so; FAINT_GRADIENT where a layer's may be, or may lie below
+        those of the layers above by more than the range of the cell's dtype.
     names : tuple of str
         "all", then the arrays as in `Gradients.names`.
     """
@@ -100,8 +100,9 @@ def lag_decomposition(
     Two passes of L T steps each, T of them at once: about 8 L T (rows n + rows d_x) flops a
     sequence, and memory for two gradients at every pre-activation. Tails are carried through the
     Jacobians by themselves, not summed or subtracted: small ones keep their digits. At every lag
-    and step a power of two is taken out; what is smaller than the largest by more than the range of
-    the cell's dtype is lost. Computed in that dtype, norms in float64.
+    and step a power of two is taken out, and of every array's sum another one: lost is only what,
+    on its way through one step, lies below the largest there by more than the range of the cell's
+    dtype. Computed in that dtype, norms in float64.
 
     References
     ----------

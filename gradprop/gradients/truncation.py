@@ -45,8 +45,8 @@ class TruncationBias(ArrayResult):
         Steps: ln(1/tol) / |lambda_1| where that is negative; in chaos ln 2 / lambda_1, within which
         a gradient doubles. inf where lambda_1 is 0.
     status : int array, shape (A,)
-        ZERO_GRADIENT: the whole gradient is zero, and all ratios to it are nan; FAINT_GRADIENT: an
-        array's is, or lies below the whole by more than the range of the cell's dtype.
+        ZERO_GRADIENT: the whole gradient is zero, and all ratios to it are nan; FAINT_GRADIENT: a
+        layer's is, or lies below those above by more than the range of the cell's dtype.
     tol : float
     names : tuple of str
         "all", then the arrays as in `Gradients.names`.
