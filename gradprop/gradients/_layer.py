@@ -118,7 +118,7 @@ class LayerRun:
         from gradprop._kernels import gates
 
         own_recurrents = recurrents is not deltas
-        h = self.states[:-1, :, : self.n]
+        h = self.states[: self.n_steps, :, : self.n]
         W_hh = _outer(recurrents, h)
         if self.arrays.kind == gates.GRU_BEFORE:
             W_hh[2 * self.n :] = _outer(recurrents[..., 2 * self.n :], self.hidden)
