@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,12 @@ def _python(*arguments: str, cache: str | None = None) -> str:
     return done.stdout
 
 
+def _cpu() -> float:
+    """CPU seconds of all children so far: beside wall time it tells whether the machine was busy."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime
+
+
 def imports() -> Iterator[Case]:
     codes = {BASE: BASE, OURS: f"{BASE}, gradprop"}
     codes["all names"] = f"{codes[OURS]} as g\nfor n in g.__all__: getattr(g, n)"
@@ -70,18 +77,20 @@ def first_calls() -> Iterator[Case]:
     for name, call in CALLS.items():
         code = _SETUP.format(call=call)
         with tempfile.TemporaryDirectory() as cache:
+            before = _cpu()
             cold = float(_python("-c", code, cache=cache))
+            details = {"CPU s of the first process": _cpu() - before}
             warm = [float(_python("-c", code, cache=cache)) for _ in range(WARM_ROUNDS)]
         times = {OURS: spread([cold]), "again": spread(warm)}
         yield Case(
             group=f"first {name}", n=0, unit="s", clock="wall", times=times, measured=cold,
-            note=f"{times['again']['median']:.2f} s from a filled cache",
+            details=details, note=f"{times['again']['median']:.2f} s from a filled cache",
         )  # fmt: skip
 
 
 def _study(group: str, rounds: int, cache: str | None, *flags: str) -> Case:
     """Wall time, from an empty folder each time: a finished point is never computed again."""
-    times = []
+    times, before = [], _cpu()
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
@@ -89,7 +98,8 @@ def _study(group: str, rounds: int, cache: str | None, *flags: str) -> Case:
             times.append(time.perf_counter() - start)
     own = spread(times)
     return Case(
-        group=group, n=0, unit="s", clock="wall", times={OURS: own}, measured=own["median"]
+        group=group, n=0, unit="s", clock="wall", times={OURS: own}, measured=own["median"],
+        details={"CPU s a run": (_cpu() - before) / rounds},
     )  # fmt: skip
 
 
