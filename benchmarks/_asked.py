@@ -64,8 +64,8 @@ AIMS: dict[str, Aim] = {
         "all singular values, one step", "products of two n × n matrices",
         _by("64 128 256", 14, 10, 9), at_least=False,
     ),
-    "singular, two runs": Aim(
-        "the same, two computations compared", "products of two n × n matrices",
+    "singular, every second step": Aim(
+        "the same, factored every second step", "products of two n × n matrices",
         _by("64", 8), at_least=False,
     ),
     "first log_norms": Aim("first log_norms of a process, cache empty", "s", at_least=False),

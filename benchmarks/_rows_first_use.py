@@ -48,7 +48,7 @@ def _python(*arguments: str, cache: str | None = None) -> str:
 
 
 def _cpu() -> float:
-    """CPU seconds of all children so far: beside wall time it tells whether the machine was busy."""
+    """CPU seconds of all children so far: beside wall time it tells of a busy machine."""
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime
 
