@@ -36,8 +36,12 @@ AIMS: dict[str, Aim] = {
         "the same, float64", "times the best framework",
         _by(_PRODUCTS, 1.3, 1.85, 1.35, 1.1, 1.15, 1.0),
     ),
-    "gemm float32": Aim("the same, float32", "of the rate of sgemm at n = 2048", _GEMM),
-    "gemm float64": Aim("the same, float64", "of the rate of dgemm at n = 2048", _GEMM),
+    "gemm float32": Aim(
+        "the same as 2 n³ flops a step, float32", "of the rate of sgemm at n = 2048", _GEMM
+    ),
+    "gemm float64": Aim(
+        "the same as 2 n³ flops a step, float64", "of the rate of dgemm at n = 2048", _GEMM
+    ),
     "probe": Aim("ln ‖P‖_F by 8 vectors", "times our exact", _by("64 128 256", 2.5, 8, 20)),
     "relu": Aim("ReLU, half active", "times our tanh", _by("64 128 256", 2, 2.5, 2.5)),
     "threads float32": Aim(

@@ -72,7 +72,7 @@ def _by_framework(
 def every_second() -> dict[str, int]:
     """The argument, 1 by default, that lets `singular_values` factor every second step; or none."""
     parameters = inspect.signature(gp.singular_values).parameters
-    return {name: 2 for name, own in parameters.items() if own.default == 1}
+    return {k: 2 for k, p in parameters.items() if type(p.default) is int and p.default == 1}
 
 
 def singular(sizes: Sequence[int]) -> Iterator[Case]:

@@ -43,13 +43,17 @@ def _verdict(cases: Sequence[Case]) -> str:
     asked = [case for case in cases if case.asked is not None]
     if not asked:
         return next((case.note for case in cases if case.note), "")
-    missed = [str(case.n) if case.n else "yes" for case in asked if case.met is False]
+    missed = [case for case in asked if case.met is False]
     absent = [case for case in asked if case.met is None]
-    words = [f"missed: {', '.join(missed)}"] if missed else []
+    words = [f"missed{_at(missed)}"] if missed else []
     if absent:
-        where = ", ".join(str(case.n) for case in absent if case.n)
-        words.append(f"not measured{' at ' + where if where else ''} ({absent[0].note})")
+        words.append(f"not measured{_at(absent)} ({absent[0].note})")
     return "; ".join(words) or "met"
+
+
+def _at(cases: Sequence[Case]) -> str:
+    sizes = ", ".join(str(case.n) for case in cases if case.n)
+    return f" at {sizes}" if sizes else ""
 
 
 def table(cases: Sequence[Case], machine: dict[str, Any]) -> str:
