@@ -1,95 +1,153 @@
 """What does a point of a sweep cost beside its own time, and what breaks first at ten millions?
 
-python benchmarks/sweep_scaling.py [LARGEST]      (default: 100000 points; 3 min)
+python benchmarks/sweep_scaling.py [LARGEST]      (default: 100000 points; 5 min)
+
+Every row is a process of its own. Memory is the peak of the driver, of a run and of one that finds
+all finished, above what it held after a first sweep of 2000 points and beyond the arrays that the
+sweep returns (``answer``). Linux alone tells it.
 """
 
 from __future__ import annotations
 
+import json
 import resource
+import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import wait
+from concurrent.futures import Executor, wait
+from contextlib import nullcontext
 from pathlib import Path
 
 from gradprop.cluster import dask_executor
 from gradprop.store import Store
-from gradprop.sweep import Sweep
+from gradprop.sweep import Sweep, SweepResult
 
 TARGET, N_WORKERS = 10**7, 100
+FIRST, N_CALLS = 2000, 2000
+PROCESS = Path("/proc/self")
+KINDS = {"serial": 0, "dask, 1": 1, "dask, 2": 2}
+Row = dict[str, float]
 
 
 def nothing(point, rng):
     return {"x": rng.random(), "y": 2.0 * point["rho"]}
 
 
-def memory() -> float:
-    """MB in use now (Linux), or at most so far."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 1e6
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def cost(point) -> float:
+    return 1.0 + point["rho"]
+
+
+def held() -> float:
+    """Bytes in use now; from here on, the peak is counted anew."""
+    (PROCESS / "clear_refs").write_text("5")
+    return int((PROCESS / "statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak() -> float:
+    lines = (PROCESS / "status").read_text().splitlines()
+    return next(1024 * float(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def sweep(n_points: int) -> Sweep:
     grid = {"kind": ["a", "b"], "rho": [i / 7 for i in range(n_points // 20)]}
-    return Sweep("main", nothing, grid, seeds=10, rng_keys=["kind"])
+    return Sweep("main", nothing, grid, seeds=10, rng_keys=["kind"], cost=cost)
 
 
-def timed(n_points: int, executor, path: Path) -> list[float]:
-    """ms a point to build, to run and to find finished; bytes of file and of memory a point."""
-    before, start = memory(), time.perf_counter()
+def run(made: Sweep, path: Path, executor: Executor | None) -> SweepResult:
+    with Store(path) as store:
+        return made.run(store, executor, progress=False)
+
+
+def size(result: SweepResult) -> int:
+    return sum(array.nbytes for array in (*result.points.values(), *result.values.values()))
+
+
+def measured(n_points: int, executor: Executor | None, folder: Path) -> Row:
+    """ms a point to build, to run and to find finished; bytes a point of file and of memory."""
+    run(sweep(FIRST), folder / "first.sqlite", executor)
+    path, before = folder / "a.sqlite", held()
+    start = time.perf_counter()
     made = sweep(n_points)
     built = time.perf_counter()
-    with Store(path) as store:
-        result = made.run(store, executor, progress=False)
-    ran, after = time.perf_counter(), memory()
-    with Store(path) as store:
-        made.run(store, progress=False)
-    again = time.perf_counter()
+    result = run(made, path, executor)
+    ran, answer = time.perf_counter(), size(result)
     assert len(result) == n_points
-    times = [1e3 * t / n_points for t in (built - start, ran - built, again - ran)]
-    return [*times, path.stat().st_size / n_points, 1e6 * (after - before) / n_points]
+    del result
+    found = time.perf_counter()
+    run(made, path, None)
+    again = time.perf_counter()
+    total = {"file": path.stat().st_size, "answer": answer, "memory": peak() - before - answer}
+    times = {"build": built - start, "run": ran - built, "again": again - found}
+    found = {k: 1e3 * t / n_points for k, t in times.items()} | {
+        k: b / n_points for k, b in total.items()
+    }
+    if executor is not None and n_points == FIRST:
+        found |= calls(executor)
+    return found
 
 
-def rate(executor, n_calls: int = 1000) -> float:
-    """Empty calls that scheduler and workers settle in a second."""
-    start = time.perf_counter()
-    wait([executor.submit(int) for _ in range(n_calls)])
-    return n_calls / (time.perf_counter() - start)
+def calls(executor: Executor) -> Row:
+    """Empty calls that scheduler and workers settle in a second, and what each leaves behind."""
+    wait([executor.submit(int) for _ in range(N_CALLS)])
+    before, start = held(), time.perf_counter()
+    for _ in range(10):
+        wait([executor.submit(int) for _ in range(N_CALLS)])
+    seconds = time.perf_counter() - start
+    return {"calls": 10 * N_CALLS / seconds, "left": (peak() - before) / (10 * N_CALLS)}
 
 
-def table(largest: int) -> tuple[dict[str, list[float]], float]:
-    sizes = [n for n in (10**2, 10**3, 10**4, 10**5, 10**6) if n <= largest]
-    print("points   run by        build   run  again  ms/point;  file  memory  bytes/point")
+def one(kind: str, n_points: int) -> None:
+    """A row of the table, as JSON on stdout."""
+    workers = dask_executor("local", KINDS[kind]) if KINDS[kind] else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, workers as executor:
+        print(json.dumps(measured(n_points, executor, Path(folder))))
+
+
+def row(kind: str, n_points: int) -> Row:
+    command = [sys.executable, __file__, kind, str(n_points)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    found: Row = json.loads(done.stdout)
+    return found
+
+
+def table(largest: int) -> dict[str, Row]:
+    print("  points  run by      build   run  again ms/point;  file  answer  memory bytes/point")
     last = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        dask_executor("local", 2) as two,
-        dask_executor("local", 1) as one,
-    ):
-        for n in sizes:
-            for name, executor in (("serial", None), ("dask, 1", one), ("dask, 2", two)):
-                found = timed(n, executor, Path(folder) / f"{name}{n}.sqlite")
-                last[name] = found
-                shown = f"{found[0]:7.3f}{found[1]:7.3f}{found[2]:7.3f}"
-                print(f"{n:7d}  {name:10}{shown}            {found[3]:7.0f}{found[4]:7.0f}")
-        return last, rate(two)
+    for n in (n for n in (FIRST, 10**4, 10**5, 10**6) if n <= largest):
+        for kind in KINDS:
+            found = row(kind, n)
+            last[kind] = last.get(kind, {}) | found
+            times = "".join(f"{found[k]:7.3f}" for k in ("build", "run", "again"))
+            sizes = "".join(f"{found[k]:8.0f}" for k in ("file", "answer", "memory"))
+            print(f"{n:8d}  {kind:8}{times}         {sizes}", flush=True)
+    return last
 
 
-def project(costs: dict[str, list[float]], calls: float) -> None:
-    """Ten million points of a second each on a hundred workers."""
-    build, run, again, file, held = costs["dask, 2"]
-    work = TARGET / N_WORKERS / 3600
-    driver = TARGET * run / 1e3 / 3600
-    print(f"\n{TARGET:.0e} points of 1 s on {N_WORKERS} workers: {work:.1f} h of work")
-    print(f"  driver busy {driver:.2f} h of these ({100 * driver / work:.1f} %)")
-    print(f"  scheduler: {N_WORKERS} groups a second (here it settles {calls:.0f})")
-    print(f"  file {TARGET * file / 1e9:.1f} GB, memory of the driver {TARGET * held / 1e9:.1f} GB")
-    print(f"  found finished in {TARGET * again / 6e4:.0f} min")
-    print(f"  grid built in {TARGET * build / 6e4:.1f} min")
+def project(last: dict[str, Row]) -> None:
+    """Ten million points of a second each on a hundred workers, the tightest limit first."""
+    found = last["dask, 2"]
+    work = TARGET / N_WORKERS
+    groups = f"it settles {found['calls']:.0f} groups a second"
+    hours = f"{TARGET * found['run'] / 3.6e6:.2f} h"
+    shares = {
+        "scheduler": (N_WORKERS / found["calls"], groups),
+        "driver": (N_WORKERS * found["run"] / 1e3, hours),
+    }
+    print(f"\n{TARGET:.0e} points of 1 s on {N_WORKERS} workers: {work / 3600:.1f} h of work")
+    for name, (share, text) in sorted(shares.items(), key=lambda item: -item[1][0]):
+        print(f"  {name} busy {100 * share:.1f} % of the time ({text})")
+    beside = TARGET * max(found["memory"], 0.0) / 1e9
+    left = TARGET * max(found["left"], 0.0) / 1e9
+    print(f"  memory of the driver: {TARGET * found['answer'] / 1e9:.2f} GB returned,")
+    print(f"    {beside:.2f} GB beside it, {left:.2f} GB left by calls of a scheduler of its own")
+    print(f"  file {TARGET * found['file'] / 1e9:.1f} GB")
+    print(f"  found finished in {TARGET * found['again'] / 6e4:.0f} min")
+    print(f"  grid built in {TARGET * found['build'] / 1e3:.1f} s")
 
 
 if __name__ == "__main__":
-    project(*table(int(sys.argv[1]) if len(sys.argv) > 1 else 10**5))
+    if sys.argv[1:2] and sys.argv[1] in KINDS:
+        one(sys.argv[1], int(sys.argv[2]))
+    else:
+        project(table(int(sys.argv[1]) if len(sys.argv) > 1 else 10**5))

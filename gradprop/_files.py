@@ -10,9 +10,10 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _LARGEST_EXACT = 2.0**53
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date a zip entry can bear
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
+_ROWS = 2**13  # lines of a table that are text at a time
 
 
 def plain(value: Any) -> Any:
@@ -50,9 +55,7 @@ def plain(value: Any) -> Any:
 
 def canonical_json(value: Any) -> str:
     """One text for equal values: keys sorted, no spaces, ASCII, shortest floats."""
-    return json.dumps(
-        plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return _CANONICAL.encode(plain(value))
 
 
 def digest(text: str) -> str:
@@ -65,7 +68,9 @@ def array_digest(array: NDArray[Any]) -> str:
     if array.dtype.hasobject:
         raise TypeError("an array of objects has no canonical form.")
     hashed = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    hashed.update(np.ascontiguousarray(array).tobytes())
+    if array.nbytes:
+        # The bytes as they lie, for a copy would double the memory of a large array.
+        hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hashed.hexdigest()
 
 
@@ -74,25 +79,34 @@ def data_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest(canonical_json({name: array_digest(value) for name, value in arrays.items()}))
 
 
-def write_atomically(path: Path, content: bytes) -> Path:
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """Write a file that is, at any moment, the old one or the new one, never a part of it."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with open(unfinished, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def write_atomically(path: Path, content: bytes) -> Path:
+    """Write a file of known content, whole or not at all."""
+    with replacing(path) as file:
+        file.write(content)
     return path
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
-    """Write arrays as ``.npz``: sorted by name, no times, no pickle, atomically."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    """Write arrays as ``.npz``: sorted by name, no times, no pickle, atomically.
+
+    Beside the arrays it needs a few ten MB, whatever their size.
+    """
+    with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(arrays):
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -102,7 +116,7 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
                 np.lib.format.write_array(
                     member, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False
                 )
-    return write_atomically(path, buffer.getvalue())
+    return path
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -126,11 +140,19 @@ def write_csv(path: Path, columns: Mapping[str, NDArray[Any]]) -> Path:
     Floats are the shortest digits that read back to the same number of their own dtype; lines end
     with a line feed on every system.
     """
+    n_rows = max(map(len, columns.values()), default=0)
+    with replacing(path) as file:
+        file.write(_lines([columns]))
+        for start in range(0, n_rows, _ROWS):
+            cells = [_cells(column[start : start + _ROWS]) for column in columns.values()]
+            file.write(_lines(zip(*cells, strict=True)))
+    return path
+
+
+def _lines(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
-    return write_atomically(path, text.getvalue().encode())
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:

@@ -1,33 +1,44 @@
-"""Stacking the records of many points into the arrays of one result."""
+"""Stacking the records of many points into the arrays of one result, a part at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradprop._points import Point, columns
-from gradprop._records import decode, schema
-from gradprop._sweepresult import SweepResult
+from gradprop._records import head, row_dtype
 
 
-def gather(name: str, points: Sequence[Point], payloads: Iterable[bytes]) -> SweepResult:
-    """Stack payloads, one for each point and in their order, into one array per field."""
-    texts: dict[str, list[NDArray[Any]]] = {}
-    values: dict[str, NDArray[Any]] = {}
-    for i, payload in enumerate(payloads):
-        if i == 0:
-            for field, (dtype, shape) in schema(payload).items():
-                if dtype == "text":
-                    texts[field] = []
-                else:
-                    values[field] = np.empty((len(points), *shape), dtype)
-        for field, value in decode(payload).items():
-            if field in texts:
-                texts[field].append(value)
+class Columns:
+    """One array per field with a row per point, filled in parts: nothing else is held."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows = n_rows
+        self.arrays: dict[str, NDArray[Any]] = {}
+
+    def put_payloads(self, rows: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Unpack payloads, one for each row; the fields must be the same in all."""
+        alike: dict[bytes, list[int]] = {}
+        for i, payload in enumerate(payloads):
+            alike.setdefault(head(payload), []).append(i)
+        for first, members in alike.items():
+            dtype, start = row_dtype(first), len(first) + 1
+            if dtype.itemsize:
+                body = b"".join([payloads[i][start:] for i in members])
+                stacked = np.frombuffer(body, dtype)
             else:
-                values[field][i] = value
-    values.update({field: np.stack(stacked) for field, stacked in texts.items()})
-    return SweepResult(name, columns(points), dict(sorted(values.items())))
+                stacked = np.zeros(len(members), dtype)
+            here = [rows[i] for i in members]
+            for name in dtype.names or ():
+                self.put(name, here, stacked[name])
+
+    def put(self, name: str, rows: Sequence[int], values: NDArray[Any]) -> None:
+        """Set rows of one field; longer texts widen it, floats make its whole numbers floats."""
+        held = self.arrays.get(name)
+        if held is None:
+            held = np.zeros((self._n_rows, *values.shape[1:]), values.dtype)
+        dtype = np.result_type(held.dtype, values.dtype)
+        self.arrays[name] = held = held.astype(dtype, copy=False)
+        held[rows] = values

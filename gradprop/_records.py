@@ -63,6 +63,16 @@ def decode(payload: bytes) -> Values:
     return values
 
 
+def head(payload: bytes) -> bytes:
+    """The line that describes a payload; payloads of one head are alike in their bytes."""
+    return payload[: payload.index(b"\n")]
+
+
+def row_dtype(head: bytes) -> np.dtype[Any]:
+    """The dtype of what stands behind a head: one field for each array."""
+    return np.dtype([(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(head)])
+
+
 def schema(payload: bytes) -> Schema:
     """Names, dtypes and shapes of a payload; texts may differ in length between points."""
     head = json.loads(payload.partition(b"\n")[0])

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from gradprop._code import code_digest
 from gradprop._execution import (
     Accept,
     Cost,
+    dearest_first,
     end_workers,
+    equal_cost,
     run_here,
     run_in_executor,
     worker_pool,
 )
 from gradprop._files import canonical_json, digest
-from gradprop._gather import gather
+from gradprop._gather import Columns
 from gradprop._interrupts import Interrupts
-from gradprop._points import Point, Points, point_key
+from gradprop._points import CHUNK, Point, Points, point_key
 from gradprop._progress import Progress
 from gradprop._records import Schema, schema, schema_difference
 from gradprop._sweepresult import SweepResult
@@ -31,6 +31,7 @@ from gradprop.environment import library_version, source_digest
 from gradprop.store import Record, Store
 
 _SHOWN_FAILURES = 5
+_GATHERED_BYTES = 2**22  # of records that wait to be stacked
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -72,39 +73,44 @@ def opened_store(store: Store | str | PathLike[str] | None) -> Iterator[Store]:
             yield opened
 
 
+def _finished(states: Mapping[str, bool]) -> set[str]:
+    return {key for key, failed in states.items() if not failed}
+
+
+def _text(failed: Record) -> str:
+    return failed.payload.decode(errors="replace")
+
+
 class Run:
-    """One call of ``Sweep.run``: computes the points that the store lacks and gathers all."""
+    """One call of ``Sweep.run``: computes the points that the store lacks and gathers all.
+
+    Of the points it holds 4 bytes each where not all are missing, and 4 where they differ in
+    cost; keys and records are made and looked up a part at a time.
+    """
 
     def __init__(self, name: str, work: Work, points: Points, store: Store, *, show: bool) -> None:
         self.name, self.work, self.points, self.store, self.show = name, work, points, store, show
         shared = {"rng_keys": work.rng_keys, "constants": work.constants}
-        self.settings = digest(canonical_json(shared))
-        self.code = code_version(work.measure, work.measure_batch)
-        self.keys = [point_key(point) for point in points]
+        settings = digest(canonical_json(shared))
+        self.identity = (name, settings, code_version(work.measure, work.measure_batch))
+        self.n_finished = 0  # in this store
         self.failures: dict[str, str] = {}
         self.schema: Schema | None = None
 
     def complete(
         self,
         executor: Executor | int | None,
-        cost: Cost,
+        cost: Cost | None,
         *,
         retry_failed: bool,
         elsewhere: Store | None = None,
     ) -> None:
         """Compute what is missing here and elsewhere; raise what went wrong."""
-        finished = self._finished()
-        if finished:
-            self.schema = schema(self._payload(next(key for key in self.keys if key in finished)))
-        if elsewhere is not None:
-            finished |= elsewhere.finished(self.name, self.settings, self.code)
-        if not retry_failed:
-            known = self.store.failures(self.name, self.settings, self.code)
-            self.failures = {key: known[key] for key in self.keys if key in known}
-        missing = self._missing(finished, cost)
-        n_before = len(self.keys) - len(missing) - len(self.failures)
+        missing = dearest_first(self._missing(retry_failed, elsewhere), cost)
+        n_all = len(self.points)
+        n_before = n_all - len(missing) - len(self.failures)
         with (
-            Progress(self.name, len(self.keys), n_before, show=self.show) as progress,
+            Progress(self.name, n_all, n_before, show=self.show) as progress,
             Interrupts() as interrupts,
         ):
             try:
@@ -114,36 +120,50 @@ class Run:
             except KeyboardInterrupt as error:
                 raise SweepInterrupted(self._resume_text()) from error
         if self.failures:
-            kept = self.gathered() if self._finished() else None
+            kept = self.gathered() if self.n_finished else None
             raise SweepFailedError(self._failure_text(), self.failures, kept)
 
-    def _missing(self, finished: set[str], cost: Cost) -> Points:
-        """The points to be computed, the dearest first."""
-        known = (finished, self.failures)
-        missing = self.points.choose(
-            i for i, key in enumerate(self.keys) if not any(key in some for some in known)
-        )
-        costs = np.fromiter(map(cost, missing), dtype=np.float64)
-        return missing.choose(np.argsort(-costs, kind="stable"))
+    def _missing(self, retry_failed: bool, elsewhere: Store | None) -> Points:
+        """The points to be computed, in the order of the grid."""
+        stores = (self.store,) if elsewhere is None else (self.store, elsewhere)
+        if not any(store.holds(*self.identity) for store in stores):
+            return self.points
 
-    def _finished(self) -> set[str]:
-        return self.store.finished(self.name, self.settings, self.code).intersection(self.keys)
+        def lacking(keys: list[str]) -> Iterable[bool]:
+            known = self._known(keys, retry_failed)
+            if elsewhere is not None:
+                known |= _finished(elsewhere.states(*self.identity, keys))
+            return (key not in known for key in keys)
 
-    def _payload(self, key: str) -> bytes:
-        return self.store.payload(self.name, self.settings, key)
+        return self.points.where(lacking)
+
+    def _known(self, keys: list[str], retry_failed: bool) -> set[str]:
+        """Which of some points need not be computed, for this store says what came of them."""
+        states = self.store.states(*self.identity, keys)
+        known = _finished(states)
+        self.n_finished += len(known)
+        if known and self.schema is None:
+            first = next(key for key in keys if key in known)
+            self.schema = schema(next(self.store.find(*self.identity, [first])).payload)
+        if not retry_failed and len(known) < len(states):
+            failed = [key for key in keys if states.get(key)]
+            records = {record.key: record for record in self.store.find(*self.identity, failed)}
+            self.failures |= {key: _text(records[key]) for key in failed}
+            known |= set(failed)
+        return known
 
     def _compute(
         self,
         missing: Sequence[Point],
         executor: Executor | int | None,
-        cost: Cost,
+        cost: Cost | None,
         progress: Progress,
         asked: Callable[[], bool],
     ) -> None:
         accept = self._accepting(progress)
         if self.work.measure_batch is not None and missing:
-            check_batch(self.work, missing[-2:])
-        how: Mapping[str, Any] = {"cost": cost, "asked_to_stop": asked}
+            check_batch(self.work, list(missing[-2:]))
+        how: Mapping[str, Any] = {"cost": cost or equal_cost, "asked_to_stop": asked}
         if executor is None:
             run_here(self.work, missing, accept, **how)
         elif isinstance(executor, Executor):
@@ -162,8 +182,9 @@ class Run:
         def accept(group: Sequence[tuple[Point, Outcome]]) -> None:
             records = [self._record(point_key(point), *outcome) for point, outcome in group]
             self.store.put(records)
-            failed = {record.key: record.payload.decode() for record in records if record.failed}
+            failed = {record.key: _text(record) for record in records if record.failed}
             self.failures.update(failed)
+            self.n_finished += len(records) - len(failed)
             progress.add(len(records), len(failed))
 
         return accept
@@ -176,23 +197,46 @@ class Run:
             if difference := schema_difference(self.schema, found):
                 text = f"`measure` must give the same fields at every point: {difference}."
                 payload, failed = text.encode(), True
-        return Record(self.name, self.settings, key, self.code, payload, failed)
+        name, settings, code = self.identity
+        return Record(name, settings, key, code, payload, failed)
 
     def gathered(self) -> SweepResult:
         """Stack the finished points in the order of the grid."""
-        finished = self._finished()
-        there = [i for i, key in enumerate(self.keys) if key in finished]
-        payloads = (self._payload(self.keys[i]) for i in there)
-        return gather(self.name, self.points.choose(there), payloads)
+        points = self.points
+        if self.n_finished < len(points):
+            points = points.where(self._are_finished)
+        columns = Columns(len(points))
+        for i, part in enumerate(points.parts()):
+            self._gather(columns, i * CHUNK, part.keys())
+        return SweepResult(self.name, points.columns(), dict(sorted(columns.arrays.items())))
+
+    def _are_finished(self, keys: list[str]) -> Iterable[bool]:
+        finished = _finished(self.store.states(*self.identity, keys))
+        return (key in finished for key in keys)
+
+    def _gather(self, columns: Columns, start: int, keys: list[str]) -> None:
+        """Put the records of some keys into the rows from `start` on, a few MB at a time."""
+        row_of = {key: start + i for i, key in enumerate(keys)}
+        rows: list[int] = []
+        payloads: list[bytes] = []
+        n_bytes = 0
+        for record in self.store.find(*self.identity, keys):
+            rows.append(row_of[record.key])
+            payloads.append(record.payload)
+            n_bytes += len(record.payload)
+            if n_bytes > _GATHERED_BYTES:
+                columns.put_payloads(rows, payloads)
+                rows, payloads, n_bytes = [], [], 0
+        columns.put_payloads(rows, payloads)
 
     def _resume_text(self) -> str:
-        state = f"{len(self._finished())} of {len(self.keys)} points of {self.name} are finished"
+        state = f"{self.n_finished} of {len(self.points)} points of {self.name} are finished"
         if self.store.path is None:
             return f"interrupted: {state}, but nothing is kept: give `run` a store to go on later."
         return f"interrupted: {state} and kept in {self.store.path}; run it again to go on."
 
     def _failure_text(self) -> str:
-        lines = [f"{len(self.failures)} of {len(self.keys)} points of {self.name} failed:"]
+        lines = [f"{len(self.failures)} of {len(self.points)} points of {self.name} failed:"]
         shown = list(self.failures.items())[:_SHOWN_FAILURES]
         lines += [f"  {key}: {text}" for key, text in shown]
         if len(self.failures) > len(shown):

@@ -6,14 +6,20 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gradprop._gather import gather
-from gradprop._records import schema, schema_difference
+import numpy as np
+
+from gradprop._gather import Columns
+from gradprop._points import CHUNK
+from gradprop._records import Schema, schema, schema_difference
 from gradprop._storefile import sound_records
 from gradprop._storemerge import merge_store
+from gradprop._sweepresult import SweepResult
 from gradprop.store import Record, Store, StoreBusyError, StoreError
 
 _DONE, _FAILED = 0, 1
@@ -82,20 +88,19 @@ def _check(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     counts: dict[tuple[str, str, str], Counter[str]] = {}
-    failures = []
     with Store(options.file, read_only=True) as store:
         for record in store.records():
             kind = (record.sweep, record.settings[:_SHORT], record.code)
             count = counts.setdefault(kind, Counter())
             count["failed" if record.failed else "finished"] += 1
             count["bytes"] += len(record.payload)
-            if record.failed and options.failed:
+        for kind, count in sorted(counts.items()):
+            numbers = ", ".join(f"{count[what]} {what}" for what in ("finished", "failed", "bytes"))
+            print(f"{kind[0]}  settings {kind[1]}  code {kind[2]}: {numbers}")
+        for record in store.records() if options.failed else ():
+            if record.failed:
                 text = record.payload.decode(errors="replace")
-                failures.append(f"{record.sweep} {record.key}: {text}")
-    for kind, count in sorted(counts.items()):
-        numbers = ", ".join(f"{count[what]} {what}" for what in ("finished", "failed", "bytes"))
-        print(f"{kind[0]}  settings {kind[1]}  code {kind[2]}: {numbers}")
-    print(*failures, sep="\n", end="\n" if failures else "")
+                print(f"{record.sweep} {record.key}: {text}")
     return _DONE
 
 
@@ -117,13 +122,17 @@ def _export(options: argparse.Namespace) -> int:
     if options.out.suffix not in (".csv", ".npz"):
         raise ValueError(f"OUT must end in .csv or .npz; got {options.out.name!r}.")
     with Store(options.file, read_only=True) as store:
-        records = [r for r in store.records(options.sweep) if _is_asked_for(r, options)]
-    _check_one_kind(records)
-    points = [json.loads(record.key) for record in records]
-    fields = [*sorted(points[0].keys() - {"seed"}), "seed"]
-    order = sorted(range(len(points)), key=lambda i: [points[i][field] for field in fields])
-    ordered = [{field: points[i][field] for field in fields} for i in order]
-    result = gather(records[0].sweep, ordered, (records[i].payload for i in order))
+        n_points = _checked_count(_asked_for(store, options))
+        points, values = Columns(n_points), Columns(n_points)
+        with closing(_asked_for(store, options)) as records:
+            name = _filled(points, values, records)
+    fields = [*sorted(points.arrays.keys() - {"seed"}), "seed"]
+    order = np.lexsort([points.arrays[field] for field in reversed(fields)])
+    for arrays in (points.arrays, values.arrays):
+        for field in arrays:
+            arrays[field] = arrays[field][order]
+    ordered = {field: points.arrays[field] for field in fields}
+    result = SweepResult(name, ordered, dict(sorted(values.arrays.items())))
     if options.out.suffix == ".csv":
         write_csv(options.out, result.scalars())
     else:
@@ -132,24 +141,46 @@ def _export(options: argparse.Namespace) -> int:
     return _DONE
 
 
-def _is_asked_for(record: Record, options: argparse.Namespace) -> bool:
-    return (
-        not record.failed
-        and record.settings.startswith(options.settings)
-        and record.code.startswith(options.code)
-    )
+def _asked_for(store: Store, options: argparse.Namespace) -> Generator[Record, None, None]:
+    for record in store.records(options.sweep):
+        if (
+            not record.failed
+            and record.settings.startswith(options.settings)
+            and record.code.startswith(options.code)
+        ):
+            yield record
 
 
-def _check_one_kind(records: list[Record]) -> None:
-    """Refuse to mix what different sweeps, settings or code gave."""
-    if not records:
-        raise ValueError("no finished points are like that; see: gradprop store list.")
-    for flag in ("sweep", "settings", "code"):
-        found = sorted({getattr(record, flag) for record in records})
-        if len(found) > 1:
-            shown = ", ".join(text[:40] for text in found)
-            raise ValueError(f"there are several; choose with --{flag}: {shown}.")
-    first = schema(records[0].payload)
+def _checked_count(records: Iterable[Record]) -> int:
+    """How many there are; ValueError if there are none, or they are not of one kind."""
+    number, found, difference = 0, [set[str](), set[str](), set[str]()], ""
+    first: Schema | None = None
     for record in records:
-        if difference := schema_difference(first, schema(record.payload)):
-            raise ValueError(f"the records cannot be one table: {difference}.")
+        number += 1
+        for seen, text in zip(found, (record.sweep, record.settings, record.code), strict=True):
+            seen.add(text)
+        own = schema(record.payload)
+        first = first or own
+        difference = difference or schema_difference(first, own)
+    if not number:
+        raise ValueError("no finished points are like that; see: gradprop store list.")
+    for flag, seen in zip(("sweep", "settings", "code"), found, strict=True):
+        if len(seen) > 1:
+            shown = ", ".join(text[:40] for text in sorted(seen))
+            raise ValueError(f"there are several; choose with --{flag}: {shown}.")
+    if difference:
+        raise ValueError(f"the records cannot be one table: {difference}.")
+    return number
+
+
+def _filled(points: Columns, values: Columns, records: Iterator[Record]) -> str:
+    """Put the points and values of records of one kind into rows, some at a time."""
+    start, name = 0, ""
+    while some := list(islice(records, CHUNK)):
+        name, rows = some[0].sweep, range(start, start + len(some))
+        own = [json.loads(record.key) for record in some]
+        for field in own[0]:
+            points.put(field, rows, np.array([point[field] for point in own]))
+        values.put_payloads(rows, [record.payload for record in some])
+        start += len(some)
+    return name

@@ -20,6 +20,11 @@ TABLE = (
     "PRIMARY KEY (sweep, settings, key))"
 )
 COLUMNS = "sweep, settings, key, code, failed, payload, checksum"
+PUT = (
+    f"INSERT INTO record ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (sweep, settings, key) DO UPDATE SET code = excluded.code, "
+    "failed = excluded.failed, payload = excluded.payload, checksum = excluded.checksum"
+)
 _PAGE = 4096
 _SMALLEST_ROW = 128
 _NOT_DAMAGE = {

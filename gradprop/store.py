@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from typing import Any, Self
 from gradprop._files import read_csv as read_csv
 from gradprop._storefile import (
     COLUMNS,
+    PUT,
     Record,
     StoreBusyError,
     StoreError,
@@ -34,12 +35,8 @@ from gradprop._storefile import (
 __all__ = ["Record", "Store", "StoreBusyError", "StoreError", "read_csv"]
 
 _LOG = logging.getLogger("gradprop")
-_PUT = (
-    f"INSERT INTO record ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (sweep, settings, key) DO UPDATE SET code = excluded.code, "
-    "failed = excluded.failed, payload = excluded.payload, checksum = excluded.checksum"
-)
 _SAME_RUN = "sweep = ? AND settings = ? AND code = ?"
+_MOST_KEYS = 900  # in one look-up: SQLite before 3.32 takes 999 arguments
 _OPEN: set[Path] = set()
 
 
@@ -133,7 +130,7 @@ class Store:
         before = self._connection.total_changes
         try:
             with self._connection:
-                self._connection.executemany(_PUT, (record.row() for record in records))
+                self._connection.executemany(PUT, (record.row() for record in records))
         except sqlite3.Error as error:
             raise StoreError(
                 f"cannot write to {self._name} ({error}): free some space or mend its permissions "
@@ -152,50 +149,81 @@ class Store:
         Returns
         -------
         set of str
+            All at once: for millions, ask :meth:`states` about some at a time.
         """
         query = f"SELECT key FROM record WHERE {_SAME_RUN} AND failed = 0"
         return {key for (key,) in self._rows(query, sweep, settings, code)}
 
-    def failures(self, sweep: str, settings: str, code: str) -> dict[str, str]:
-        """Keys of the points that failed, with the text of their errors.
+    def holds(self, sweep: str, settings: str, code: str) -> bool:
+        """Whether there is any record of these settings and this code.
 
         Parameters
         ----------
         sweep, settings, code : str
             As in :class:`Record`.
-
-        Returns
-        -------
-        dict of str to str
         """
-        query = f"SELECT key, payload FROM record WHERE {_SAME_RUN} AND failed = 1"
-        rows = self._rows(query, sweep, settings, code)
-        return {key: bytes(text).decode(errors="replace") for key, text in rows}
+        query = f"SELECT 1 FROM record WHERE {_SAME_RUN} LIMIT 1"
+        return any(True for _ in self._rows(query, sweep, settings, code))
 
-    def payload(self, sweep: str, settings: str, key: str) -> bytes:
-        """The payload of one record, after its checksum was compared.
+    def states(self, sweep: str, settings: str, code: str, keys: Sequence[str]) -> dict[str, bool]:
+        """Which of some points have a record of these settings and this code, and which failed.
 
         Parameters
         ----------
-        sweep, settings, key : str
+        sweep, settings, code : str
             As in :class:`Record`.
+        keys : sequence of str
 
         Returns
         -------
-        bytes
+        dict of str to bool
+            Key to whether the point failed; those without a record are left out.
+        """
+        return dict(self._some("key, failed", (sweep, settings, code), keys))
+
+    def find(
+        self, sweep: str, settings: str, code: str, keys: Sequence[str]
+    ) -> Generator[Record, None, None]:
+        """The records of some points, each after its checksum was compared, in any order.
+
+        Parameters
+        ----------
+        sweep, settings, code : str
+            As in :class:`Record`.
+        keys : sequence of str
+
+        Yields
+        ------
+        Record
 
         Raises
         ------
         StoreError
-            The record is absent or damaged.
+            A record is absent or damaged.
         """
-        record = self.record(sweep, settings, key)
-        if record is None:
-            raise StoreError(
-                f"{self._name} was damaged while in use: the record of {key} is lost. Run the same "
-                "command again; what is sound is kept."
-            )
-        return record.payload
+        wanted = set(keys)
+        for row in self._some(COLUMNS, (sweep, settings, code), keys):
+            if (record := checked(row)) is None or record.key not in wanted:
+                raise self._lost(row[2])
+            wanted.discard(record.key)
+            yield record
+        if wanted:
+            raise self._lost(min(wanted))
+
+    def _lost(self, key: str) -> StoreError:
+        return StoreError(
+            f"{self._name} was damaged while in use: the record of {key} is lost. Run the same "
+            "command again; what is sound is kept."
+        )
+
+    def _some(
+        self, columns: str, run: tuple[str, str, str], keys: Sequence[str]
+    ) -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(keys), _MOST_KEYS):
+            some = keys[start : start + _MOST_KEYS]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT {columns} FROM record WHERE {_SAME_RUN} AND key IN ({marks})"
+            yield from self._rows(query, *run, *some)
 
     def records(self, sweep: str | None = None) -> Generator[Record, None, None]:
         """All records, checked again, in the order in which they were first written.

@@ -37,6 +37,11 @@ def some_records(number=60, size=700):
     ]
 
 
+def payload(store, sweep, settings, key, code="1.0"):
+    (found,) = store.find(sweep, settings, code, [key])
+    return found.payload
+
+
 def read_all(path, records):
     """Serve every record that the store at `path` still has, compare it with what was put."""
     truth = {(r.settings, r.key): r.payload for r in records}
@@ -44,7 +49,7 @@ def read_all(path, records):
     with Store(path) as store:
         for settings in ("s0", "s1"):
             for key in store.finished("main", settings, "1.0"):
-                assert store.payload("main", settings, key) == truth[settings, key]
+                assert payload(store, "main", settings, key) == truth[settings, key]
                 n_served += 1
     return n_served
 
@@ -64,17 +69,36 @@ def test_records_come_back(filled):
         assert store.finished("main", "s0", "2.0") == set()
         assert store.finished("other", "s0", "1.0") == set()
         store.put([Record("main", "s0", '{"rho":0}', "2.0", b"newer code")])
-        assert store.payload("main", "s0", '{"rho":0}') == b"newer code"
+        assert payload(store, "main", "s0", '{"rho":0}', "2.0") == b"newer code"
         assert len(store.finished("main", "s0", "1.0")) == 29
+        assert store.holds("main", "s0", "2.0")
+        assert not store.holds("main", "s1", "2.0")
+
+
+def test_some_records_are_looked_up_among_many():
+    numbers = range(3000)
+    records = [
+        Record("main", "s", str(i), "12"[i % 2], bytes(i % 7), failed=i % 3 == 0) for i in numbers
+    ]
+    with Store() as store:
+        store.put(records)
+        keys = [str(i) for i in range(-5, 2500)]
+        wanted = {str(i): i % 3 == 0 for i in range(0, 2500, 2)}
+        assert store.states("main", "s", "1", keys) == wanted
+        assert store.states("main", "t", "1", keys) == store.states("main", "s", "1", []) == {}
+        assert set(store.find("main", "s", "1", list(wanted))) == set(records[:2500:2])
+        with pytest.raises(StoreError, match="the record of 1 is lost"):
+            list(store.find("main", "s", "1", ["0", "1", "2"]))
 
 
 def test_failed_points_are_recorded_but_not_finished():
     with Store() as store:
         store.put([Record("main", "s", "k", "1", b"ValueError: no", failed=True)])
         assert store.finished("main", "s", "1") == set()
-        assert store.failures("main", "s", "1") == {"k": "ValueError: no"}
+        assert store.states("main", "s", "1", ["k"]) == {"k": True}
+        assert payload(store, "main", "s", "k", "1") == b"ValueError: no"
         store.put([Record("main", "s", "k", "1", b"fine")])
-        assert store.failures("main", "s", "1") == {}
+        assert store.states("main", "s", "1", ["k"]) == {"k": False}
 
 
 def test_a_group_is_written_whole_or_not_at_all():
@@ -180,7 +204,10 @@ def test_what_cannot_be_opened_or_written(tmp_path):
             store.put([Record("main", "s0", "big", "1.0", bytes(10**5))])
         assert len(store.finished("main", "s0", "1.0")) == 5
         with pytest.raises(StoreError, match="is lost"):
-            store.payload("main", "s0", "absent")
+            payload(store, "main", "s0", "absent")
+        store._connection.execute("UPDATE record SET payload = x'00' WHERE settings = 's0'")
+        with pytest.raises(StoreError, match=r'the record of \{"rho":0\} is lost'):
+            payload(store, "main", "s0", '{"rho":0}')
 
 
 # payloads ------------------------------------------------------------------------------------
