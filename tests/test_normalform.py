@@ -23,8 +23,7 @@ def twin(rows, slopes, leak):
     top, low = (max(sizes), min(sizes)) if sizes else (0, 0)
     unit = top - (min((top - low) // 2, 1000) if top - low > 900 else 0)
     return unit, [
-        math.ldexp(m, e + row - unit) if m else 0.0
-        for (m, e), row in zip(parts, rows, strict=True)
+        math.ldexp(m, e + row - unit) if m else 0.0 for (m, e), row in zip(parts, rows, strict=True)
     ]
 
 
