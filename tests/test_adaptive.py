@@ -6,25 +6,24 @@ import importlib
 import math
 
 import mpmath
-import naive
 import numba
 import numpy as np
 import pytest
 from chains import FAMILIES, random_chain, random_orthogonal
 from exact import exact_product
-from helpers import tolerance
 
 import gradprop as gp
 from gradprop._kernels import adaptive, factor
+from gradprop.lyapunov.growth import in_strips
 
 EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense
 
 
-def state(n, k, edges, transposed):
+def state(n, k, edges, strips):
     """Q, sums, carry, zero, unsure and what follows them, as the kernels carry them."""
-    basis = np.eye(n)[:, :k]
-    Q = np.ascontiguousarray(basis.T if transposed else basis)[None].copy()
+    basis = np.ascontiguousarray(np.eye(n)[:, :k])
+    Q = (in_strips(basis) if strips else basis)[None].copy()
     flags = [np.zeros((1, k), int), np.zeros((1, k), int)]
     after = [
         np.zeros(1, int),
@@ -44,9 +43,9 @@ def run(J, edges, burn_in=0, k=None, longest=16):
     if longest is None:
         factor.qr_exponent_steps(*parts, np.array([T]), 0, burn_in, *before, *after)
         return after[3][0], before[3][0], before[4][0], None
-    period = np.array([min(2, longest)])
-    adaptive.exponent_steps(*parts, np.array([T]), 0, burn_in, longest, *before, period, *after)
-    return after[3][0], before[3][0], before[4][0], int(period[0])
+    pace, rate = np.array([[min(2, longest), 0, 1]]), np.zeros((1, 1))
+    adaptive.exponent_steps(*parts, np.array([T]), 0, burn_in, longest, *before, pace, rate, *after)
+    return after[3][0], before[3][0], before[4][0], int(pace[0, 0])
 
 
 def exact_pivots(J):
@@ -64,37 +63,6 @@ def exact_pivots(J):
             for j in range(i + 1, n):
                 gram[h][j] = (gram[h][j] * gram[i][i] - gram[h][i] * gram[i][j]) // below
     return np.array([float(v + exponent * mpmath.log(2)) for v in logs])
-
-
-# --- blocks of columns ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 2), (7, 3), (40, 33), (70, 70)])
-def test_orthonormalise(n, k):
-    rng = np.random.default_rng(n)
-    B = rng.standard_normal((n, k)) * 10.0 ** rng.uniform(-1, 1, k)
-    Q, r = naive.gram_schmidt(B)
-    panel, pivots = B.T.copy(order="C"), np.empty(k)
-    log_spread = adaptive.orthonormalise(panel, pivots)
-    spread = np.linalg.norm(B, axis=0).max() / r.min()
-    assert log_spread == pytest.approx(math.log(spread), abs=1e-9)
-    # Cholesky of the Gram matrix: condition squared
-    atol = tolerance(np.float64, n, 1) * np.linalg.cond(B) ** 2
-    np.testing.assert_allclose(pivots, r, rtol=atol)
-    np.testing.assert_allclose(panel.T, Q, atol=atol)
-    # what matters: B = Q R to rounding, with the pivots on the diagonal
-    upper = np.linalg.lstsq(panel.T, B, rcond=None)[0]
-    lower = np.abs(np.tril(upper, -1)).max(initial=0)
-    assert lower <= tolerance(np.float64, n, 1) * np.linalg.cond(B) * np.abs(B).max()
-
-
-@pytest.mark.parametrize("value", [0.0, np.inf, np.nan, 1e300])
-def test_orthonormalise_refuses(value):
-    B = np.random.default_rng(0).standard_normal((3, 5))
-    B[1] = value
-    assert adaptive.orthonormalise(B, np.empty(3)) == np.inf
-    B[1] = B[0]
-    assert adaptive.orthonormalise(B, np.empty(3)) > math.log(1e7)
 
 
 # --- the same exponents --------------------------------------------------------------------------

@@ -4,8 +4,8 @@ A panel B = J ... J Q of `period` steps is orthonormalised by blocks of columns,
 it is well conditioned; otherwise the steps are taken back and fewer are tried, down to Householder
 QR at every step (`factor.absorb`), period 0. The Q of the cheap way is orthonormal only to about
 eps spread^2, but B = Q R holds to rounding: what Q lacks at one step is repaid by R at the next,
-and a closing Householder QR settles the last one. The block normal form is that of `products`.
-Panels are kept transposed, (k, n), so that columns lie together.
+and a Householder QR aside settles the last one wherever sums are reported. The block normal form is that of
+`products`; panels are kept in strips (see `tiles`).
 """
 
 import math
@@ -13,27 +13,29 @@ import math
 import numpy as np
 
 from gradprop._kernels.factor import absorb
+from gradprop._kernels.householder import factorise
 from gradprop._kernels.jit import jit
-from gradprop._kernels.lapack import triangularise
 from gradprop._kernels.products import _accumulate
+from gradprop._kernels.strips import (
+    defect,
+    from_strips,
+    orthonormalise,
+    pack,
+    push,
+    to_strips,
+)
+from gradprop._kernels.tiles import ROWS, WIDTH
 
 LN2 = math.log(2.0)
-WIDTH = 32
-"""Columns orthonormalised at once; found by experiment at n = 16 ... 256."""
-
 TARGET = math.log(1e4)
 """Log of the spread that periods aim at, and LIMIT, beyond which steps are taken back."""
 LIMIT = math.log(1e5)
 
+NEAR = 1e-5
+"""Largest defect of Q: beyond it columns are less independent than their spread tells."""
 
-@jit
-def push(M, d, a, B, out):
-    """out = (J B^T)^T for J = a I + diag(d) M and a transposed panel B (k, n). 2 n^2 k flops."""
-    np.dot(B, M.T, out)
-    k, n = B.shape
-    for j in range(k):
-        for i in range(n):
-            out[j, i] = d[i] * out[j, i] + a * B[j, i]
+LONGEST_PAUSE = 64
+"""Most steps of Householder QR between two attempts at something cheaper."""
 
 
 @jit
@@ -42,57 +44,6 @@ def _keep(A, out):
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             out[i, j] = A[i, j]
-
-
-@jit
-def _eliminate(own, gram, pivots):
-    """Orthonormalise the rows of `own` by the Cholesky factor of their Gram matrix, which is lost.
-
-    Returns False where a pivot is not positive (or nan).
-    """
-    w, n = own.shape
-    for i in range(w):
-        if not gram[i, i] > 0.0:
-            return False
-        pivot = math.sqrt(gram[i, i])
-        pivots[i] = pivot
-        for h in range(n):
-            own[i, h] /= pivot
-        for j in range(i + 1, w):
-            c = gram[i, j] / pivot
-            for h in range(j, w):
-                gram[j, h] -= c * (gram[i, h] / pivot)
-            for h in range(n):
-                own[j, h] -= c * own[i, h]
-    return True
-
-
-@jit
-def orthonormalise(B, pivots):
-    """B (k, n) <- Q^T of B^T = Q R; pivots (k,) <- R_ii. Block Gram-Schmidt, 2 n k^2 flops.
-
-    Returns ln of the spread, the longest column over the smallest pivot; inf where it fails. Source
-    of the blocks: Stathopoulos, Wu, SIAM J. Sci. Comput. 23 (2002) 2165, section 2.
-    """
-    k = B.shape[0]
-    longest = 0.0
-    for j in range(0, k, WIDTH):
-        stop = min(j + WIDTH, k)
-        own = B[j:stop]
-        squares = np.zeros(stop - j)
-        if j > 0:
-            inside = np.dot(B[:j], own.T)
-            own -= np.dot(inside.T, B[:j])
-            for h in range(j):
-                for i in range(stop - j):
-                    squares[i] += inside[h, i] * inside[h, i]
-        gram = np.dot(own, own.T)
-        for i in range(stop - j):
-            longest = max(longest, squares[i] + gram[i, i])
-        if not (longest < 2.0**900 and _eliminate(own, gram, pivots[j:stop])):
-            return np.inf
-    smallest = pivots.min()
-    return 0.5 * math.log(longest) - math.log(smallest) if smallest > 2.0**-400 else np.inf
 
 
 @jit
@@ -110,14 +61,12 @@ def _spread(upper):
 
 
 @jit
-def _close(B, shift, counted, sums, carry, zero, unsure, history):
-    """`factor.absorb` of a transposed panel; returns the period that looks safe then, 0 or 1."""
-    k, n = B.shape
-    panel = np.empty((n, k))
-    _keep(B.T, panel)
-    upper = absorb(panel, shift, counted, sums, carry, zero, unsure, history)
-    _keep(panel.T, B)
-    return 1 if _spread(upper) <= TARGET else 0
+def _close(P, B, shift, counted, sums, carry, zero, unsure, history):
+    """`factor.absorb` of a panel in strips, by way of B (n, k); returns ln of the spread."""
+    from_strips(P, B)
+    upper = absorb(B, shift, counted, sums, carry, zero, unsure, history)
+    to_strips(B, P)
+    return _spread(upper)
 
 
 @jit
@@ -128,18 +77,18 @@ def _total(sums, carry, row):
 
 
 @jit
-def _record(B, exponent, sums, carry, row):
-    """row <- the sums once the panel B, times 2**exponent, will have been orthonormalised."""
-    k, n = B.shape
-    panel, upper, tau = np.empty((k, n)), np.empty((k, k)), np.empty(k)
-    _keep(B, panel)
-    largest = 0.0
-    for entry in panel.flat:
-        largest = max(largest, abs(entry))
-    if largest < 2.0**900:
-        triangularise(panel, upper, tau)
-        for i in range(row.size):
-            row[i] = sums[i] + carry[i] + math.log(abs(upper[i, i])) + exponent * LN2
+def _record(P, panels, T, exponent, sums, carry, row):
+    """row <- the sums once the panel P, times 2**exponent, will have been orthonormalised."""
+    k, aside, largest = row.size, panels[2], 0.0
+    for s in range(P.shape[0]):
+        _keep(P[s], aside[s])
+        for entry in aside[s].flat:
+            largest = max(largest, abs(entry))
+    if largest < 2.0**400:
+        factorise(aside, k, panels[3], T)
+        for i in range(k):
+            pivot = abs(aside[i // WIDTH, i, i % WIDTH])
+            row[i] = sums[i] + carry[i] + math.log(pivot) + exponent * LN2
 
 
 @jit
@@ -152,75 +101,143 @@ def _within_one(d):
 
 
 @jit
-def _several_steps(
-    M, index, d, e, a, t, p, burn_in, Q, B, work, pivots, sums, carry, age, edges, met, history
-):
-    """Take the steps t .. t + p - 1 from Q to the next one, which is in B or in `work`.
+def _take(packed, scale, d, a, P, out):
+    """`strips.push` with the row scales d (n,) of one step; `scale` is scratch, zero behind n."""
+    for i in range(d.size):
+        scale[i] = d[i]
+    push(packed, scale, a, P, out)
 
-    Returns it, ln of the spread and `met`. Only where that spread is within LIMIT is anything added
-    to the sums.
+
+@jit
+def _several_steps(
+    M, index, d, e, a, t, p, burn_in, Q, scratch, sums, carry, age, edges, met, history
+):
+    """Take the steps t .. t + p - 1 from Q to the next one, which is in the first of the scratch.
+
+    Returns ln of the spread and `met`. Only where that spread is within LIMIT is anything added to
+    the sums.
     """
-    exponent, before = 0, Q
+    panels, packed, held, scale, inside, T, pivots = scratch
+    exponent, k, before, seen = 0, pivots.size, Q, met
+    now = (p - 1) % 2
     for s in range(t, t + p):
         if not _within_one(d[s]):
             # rows farther apart than 2**900: entries of a panel could underflow and grow again
-            return B, np.inf, met
-        push(M[index[s]], d[s], a[s], before, work)
-        B, work = work, B
-        before = B
+            return np.inf, met
+        _hold(M, index[s], packed, held)
+        _take(packed, scale, d[s], a[s], before, panels[now])
+        before = panels[now]
+        now = 1 - now
         exponent += e[s]
         age += 1
-        if met < edges.size and age == edges[met]:
-            _record(B, exponent, sums, carry, history[met])
-            met += 1
-    spread = orthonormalise(B, pivots)
-    if spread <= LIMIT and age > burn_in:
-        for i in range(pivots.size):
+        if seen < edges.size and age == edges[seen]:
+            _record(before, panels, T, exponent, sums, carry, history[seen])
+            seen += 1
+    spread = orthonormalise(before, k, inside, pivots)
+    if not spread <= LIMIT:
+        return spread, met
+    if not defect(before, k) <= NEAR:
+        return np.inf, met
+    if age > burn_in:
+        for i in range(k):
             _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
-    return B, spread, met
+    return spread, seen
+
+
+@jit
+def _hold(M, which, packed, held):
+    """Pack M[which] unless it is."""
+    if held[0] != which:
+        pack(M[which], packed)
+        held[0] = which
+
+
+@jit
+def _scratch(S, N, n, k):
+    """Four panels, a packed matrix and which it is, row scales, and what a panel leaves behind."""
+    held = np.empty(1, np.int64)
+    held[0] = -1
+    return (
+        np.zeros((4, S, N, WIDTH)), np.zeros((N // ROWS, n, ROWS)), held, np.zeros(N),
+        np.zeros((S * WIDTH, WIDTH)), np.zeros((S, WIDTH, WIDTH)), np.zeros(k),
+    )  # fmt: skip
+
+
+@jit
+def _next_period(pace, rate, p, spread, longest):
+    """Choose what comes after p steps with that spread: pace (period, wait, pause), rate (1,).
+
+    `rate` is ln of the spread a step, slow to fall. After a single step that was too much come
+    `wait` steps of Householder QR, twice as many each time.
+    """
+    own = min(spread, 2.0 * LIMIT) / p
+    if spread <= LIMIT:
+        rate[0] = max(own, 0.5 * (rate[0] + own))
+        pace[0] = max(1, min(2 * pace[0], longest, int(TARGET / max(rate[0], 1e-3))))
+        pace[2] = max(1, pace[2] // 2)
+        return
+    rate[0] = max(own, rate[0])
+    pace[0] = p // 2
+    if p == 1:
+        pace[1], pace[2] = pace[2], min(2 * pace[2], LONGEST_PAUSE)
+
+
+@jit
+def _householder_step(
+    M, which, d, e, a, counted, Q, B, scratch, sums, carry, zero, unsure, history, pace, longest
+):
+    """One step to the next Q by Householder QR; allows a panel of one step when that seems safe."""
+    panels, packed, held, scale = scratch[0], scratch[1], scratch[2], scratch[3]
+    _hold(M, which, packed, held)
+    _take(packed, scale, d, a, Q, panels[0])
+    spread = _close(panels[0], B, e, counted, sums, carry, zero, unsure, history)
+    for s in range(Q.shape[0]):
+        _keep(panels[0, s], Q[s])
+    pace[1] -= 1
+    if pace[1] <= 0 and spread <= TARGET:
+        pace[0] = min(1, longest)
 
 
 @jit
 def exponent_steps(
     M, index, d, e, a, n_valid, first, burn_in, longest,
-    Q, sums, carry, zero, unsure, period, age, edges, met, history,
+    Q, sums, carry, zero, unsure, pace, rate, age, edges, met, history,
 ):  # fmt: skip
-    """As `factor.qr_exponent_steps`, with Q (R, k, n) transposed and orthonormalised adaptively.
+    """As `factor.qr_exponent_steps`, with Q (R, S, N, 8) in strips, orthonormalised adaptively.
 
-    period (R,): steps that the next panel of each replica takes, at most `longest`; 0: Householder
-    QR at every step. A panel that does not fit into the block waits: the caller presents the steps
-    from age[r] on again, with those that follow. Nothing depends on how steps are cut into blocks.
+    pace (R, 3), rate (R, 1): see `_next_period`; the first says how many steps the next panel
+    takes, at most `longest`; 0: Householder QR. A panel that does not fit into the block waits: the
+    caller presents the steps from age[r] on again, with those that follow. Nothing depends on how
+    steps are cut into blocks.
     """
-    R, k, n = Q.shape
-    B, work, pivots = np.empty((k, n)), np.empty((k, n)), np.empty(k)
-    for r in range(R):
+    n, k = M.shape[1], sums.shape[1]
+    scratch, B = _scratch(Q.shape[1], Q.shape[2], n, k), np.empty((n, k))
+    for r in range(Q.shape[0]):
         while age[r] < n_valid[r]:
             t, stop = age[r] - first, burn_in if age[r] < burn_in else n_valid[r]
-            p = min(max(period[r], 1), stop - age[r])
+            p = min(max(pace[r, 0], 1), stop - age[r])
             if t + p > index.shape[1]:
                 break
-            if period[r] == 0:
+            if pace[r, 0] == 0:
                 age[r] += 1
-                push(M[index[r, t]], d[r, t], a[r, t], Q[r], work)
-                _keep(work, Q[r])
-                period[r] = min(longest, _close(
-                    Q[r], e[r, t], age[r] > burn_in, sums[r], carry[r], zero[r], unsure[r],
-                    history[r],
-                ))  # fmt: skip
+                _householder_step(
+                    M, index[r, t], d[r, t], e[r, t], a[r, t], age[r] > burn_in, Q[r], B, scratch,
+                    sums[r], carry[r], zero[r], unsure[r], history[r], pace[r], longest,
+                )  # fmt: skip
                 if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                     _total(sums[r], carry[r], history[r, met[r]])
                     met[r] += 1
                 continue
-            panel, spread, seen = _several_steps(
-                M, index[r], d[r], e[r], a[r], t, p, burn_in, Q[r], B, work, pivots,
+            spread, seen = _several_steps(
+                M, index[r], d[r], e[r], a[r], t, p, burn_in, Q[r], scratch,
                 sums[r], carry[r], age[r], edges[r], met[r], history[r],
             )  # fmt: skip
+            _next_period(pace[r], rate[r], p, spread, longest)
             if not spread <= LIMIT:
-                period[r] = p // 2
                 continue
-            _keep(panel, Q[r])
+            for s in range(Q.shape[1]):
+                _keep(scratch[0][0, s], Q[r, s])
             age[r], met[r] = age[r] + p, seen
-            period[r] = max(1, min(2 * period[r], longest, int(TARGET * p / max(spread, 1e-3))))
             if age[r] == burn_in:
                 counted = age[r] > burn_in  # no constant, for which all would be compiled again
-                _close(Q[r], e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])
+                _close(Q[r], B, e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.householder import factorise, form
 from gradprop._kernels.jit import jit
-from gradprop._kernels.lapack import form_basis, triangularise
 from gradprop._kernels.products import _accumulate, times
+from gradprop._kernels.tiles import ROWS, WIDTH
 
 LN2 = math.log(2.0)
 EPS = 2.0**-52
@@ -22,6 +23,18 @@ def row_largest(B):
         for j in range(B.shape[1]):
             largest[i] = max(largest[i], abs(B[i, j]))
     return largest
+
+
+@jit
+def _sizes(largest):
+    """Binary exponents of the sizes of rows; -inf for zeros. Rows of about 1 are all alike.
+
+    Sorted by them, rows that differ little stay where they are, and triangles remain triangles.
+    """
+    sizes = np.empty(largest.size)
+    for i in range(largest.size):
+        sizes[i] = math.frexp(1.5 * largest[i])[1] if largest[i] > 0.0 else -np.inf
+    return sizes
 
 
 @jit
@@ -86,11 +99,17 @@ def take_columns(A, order):
 
 
 @jit
-def _take_rows(A, order, transposed):
-    """transposed <- A[order].T."""
-    for i in range(order.size):
-        for j in range(A.shape[1]):
-            transposed[j, i] = A[order[i], j]
+def _factorise_rows(B, order, P, V, T, upper):
+    """P, V, T <- `householder.factorise` of the rows of B in that order, upper (k, k) <- R."""
+    k = upper.shape[0]
+    for s in range(P.shape[0]):
+        for i in range(order.size):
+            for j in range(s * WIDTH, min((s + 1) * WIDTH, k)):
+                P[s, i, j - s * WIDTH] = B[order[i], j]
+    factorise(P, k, V, T)
+    for i in range(k):
+        for j in range(k):
+            upper[i, j] = P[j // WIDTH, i, j % WIDTH] if j >= i else 0.0
 
 
 @jit
@@ -121,7 +140,8 @@ def _move_last(dead, B, sums, carry, zero, unsure, history):
 def absorb(B, shift, counted, sums, carry, zero, unsure, history):
     """B (n, k) <- Q of B = Q R; where `counted`, adds ln |R_ii| + shift ln 2 to the sums (k,).
 
-    Rows are sorted by size first: on graded rows Householder QR is then accurate row by row.
+    Rows are sorted by size first, up to factors of two: on graded rows Householder QR is then
+    accurate row by row.
     zero (k,) marks exact zeros: a direction that is lost moves last, and what belongs to it in
     sums, history (H, k) ... with it, so that it does not stand before living ones. unsure (k,)
     marks pivots lost in rounding. Returns R (k, k). 4 n k^2 flops.
@@ -129,18 +149,21 @@ def absorb(B, shift, counted, sums, carry, zero, unsure, history):
     n, k = B.shape
     _move_last(_zero_columns(B), B, sums, carry, zero, unsure, history)
     largest = row_largest(B)
-    order = descending(largest)
-    panel, upper, tau = np.empty((k, n)), np.empty((k, k)), np.empty(k)
-    _take_rows(B, order, panel)
-    triangularise(panel, upper, tau)
+    order = descending(_sizes(largest))
+    S, N = -(-k // WIDTH), -(-n // ROWS) * ROWS
+    P, V, T, upper = (
+        np.zeros((S, N, WIDTH)), np.empty((S, N, WIDTH)), np.empty((S, WIDTH, WIDTH)),
+        np.empty((k, k)),
+    )  # fmt: skip
+    _factorise_rows(B, order, P, V, T, upper)
     dead = _dependent_column(upper)
     while np.sum(dead) > 0:
         # its arbitrary basis vector must not stand before living columns
         _move_last(dead, B, sums, carry, zero, unsure, history)
-        _take_rows(B, order, panel)
-        triangularise(panel, upper, tau)
+        P[:] = 0.0
+        _factorise_rows(B, order, P, V, T, upper)
         dead = _dependent_column(upper)
-    form_basis(panel, tau)
+    form(V, T, k, P)
     for i in range(k):
         pivot = abs(upper[i, i])
         if pivot == 0.0:
@@ -151,7 +174,7 @@ def absorb(B, shift, counted, sums, carry, zero, unsure, history):
             _accumulate(sums, carry, i, math.log(pivot) + shift * LN2)
     for i in range(n):
         for j in range(k):
-            B[order[i], j] = panel[j, i]
+            B[order[i], j] = P[j // WIDTH, i, j % WIDTH]
     return upper
 
 

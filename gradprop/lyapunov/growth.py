@@ -54,7 +54,7 @@ class ExponentFold:
         R, n = chain.n_replicas, chain.n
         width = n if k is None else k
         self.window = (0, chain.n_steps)
-        self.flops = 2.0 * n * n * width + (8.0 * n * width**2 if width > 1 else 0.0)
+        self.flops = 2.0 * n * n * width + (4.0 * n * width**2 if width > 1 else 0.0)
         self.floats = 2.0 * n
         self._burn_in, self._longest = burn_in, longest
         self._edges, self._slot = distinct_edges(edges, burn_in)
@@ -62,13 +62,16 @@ class ExponentFold:
         # the full spectrum does not depend on the basis in the long run; k leading ones need a
         # random one, since coordinate axes can miss directions for ever
         basis = np.eye(n) if k is None or k == n else random_rotation(n, k, rng)
-        self._Q = np.tile(np.ascontiguousarray(basis.T), (R, 1, 1))
+        self._Q = np.tile(
+            basis.T if width == 1 else in_strips(basis), (R, *[1] * (2 + (width > 1)))
+        )
         self._sums, self._carry = np.zeros((R, width)), np.zeros((R, width))
         self.zero = np.zeros((R, width), dtype=np.int64)
         self.unsure = np.zeros((R, width), dtype=np.int64)
         self._alive, self.bound = np.ones((R, n), dtype=bool), np.full(R, n)
         self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
-        self._period = np.full(R, min(longest, 2), dtype=np.int64)
+        self._pace = np.tile(np.array([min(longest, 2), 0, 1], dtype=np.int64), (R, 1))
+        self._rate = np.zeros((R, 1))
         self._recorded = np.full((R, edges.shape[1], width), np.nan)
         self._waiting: dict[int, Block] = {}
 
@@ -102,16 +105,26 @@ class ExponentFold:
         )  # fmt: skip
         sums = (self._sums[part], self._carry[part], self.zero[part])
         after = (age, self._edges[part], self._met[part], self._recorded[part])
-        if self._Q.shape[1] == 1:
+        if self._Q.ndim == 3:
             products.leading_exponent_steps(*before, self._Q[part, 0], *sums, *after)
             return
         adaptive.exponent_steps(
-            *before, self._longest, self._Q[part], *sums, self.unsure[part], self._period[part],
-            *after,
+            *before, self._longest, self._Q[part], *sums, self.unsure[part], self._pace[part],
+            self._rate[part], *after,
         )  # fmt: skip
         done = int(np.where(age < n_valid, age, block.first + block.n_steps).min())
         if done < block.first + block.n_steps:
             self._waiting[part.start] = _steps_from(block, done)
+
+
+def in_strips(basis: Float) -> Float:
+    """Columns (n, k) in strips, as `tiles` keeps them."""
+    from gradprop._kernels import strips, tiles
+
+    n, k = basis.shape
+    P = np.zeros((-(-k // tiles.WIDTH), -(-n // tiles.ROWS) * tiles.ROWS, tiles.WIDTH))
+    strips.to_strips(np.ascontiguousarray(basis), P)
+    return P
 
 
 def _steps_from(block: Block, step: int) -> Block:
