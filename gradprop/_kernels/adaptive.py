@@ -16,7 +16,7 @@ from gradprop._kernels.factor import absorb
 from gradprop._kernels.householder import factorise
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate
-from gradprop._kernels.strips import (
+from gradprop._kernels.stripqr import (
     defect,
     from_strips,
     orthonormalise,
@@ -102,7 +102,7 @@ def _within_one(d):
 
 @jit
 def _take(packed, scale, d, a, P, out):
-    """`strips.push` with the row scales d (n,) of one step; `scale` is scratch, zero behind n."""
+    """`stripqr.push` with the row scales d (n,) of one step; `scale` is scratch, zero behind n."""
     for i in range(d.size):
         scale[i] = d[i]
     push(packed, scale, a, P, out)

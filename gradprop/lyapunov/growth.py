@@ -119,11 +119,11 @@ class ExponentFold:
 
 def in_strips(basis: Float) -> Float:
     """Columns (n, k) in strips, as `tiles` keeps them."""
-    from gradprop._kernels import strips, tiles
+    from gradprop._kernels import stripqr, tiles
 
     n, k = basis.shape
     P = np.zeros((-(-k // tiles.WIDTH), -(-n // tiles.ROWS) * tiles.ROWS, tiles.WIDTH))
-    strips.to_strips(np.ascontiguousarray(basis), P)
+    stripqr.to_strips(np.ascontiguousarray(basis), P)
     return P
 
 

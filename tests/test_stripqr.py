@@ -13,7 +13,7 @@ from helpers import tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradprop._kernels import strips, tiles
+from gradprop._kernels import stripqr, tiles
 from gradprop.lyapunov.growth import in_strips
 
 EPS = float(np.finfo(np.float64).eps)
@@ -30,14 +30,14 @@ def eliminate(gram, rows, pivots):
 
 def back(P, n, k):
     A = np.empty((n, k))
-    strips.from_strips(P, A)
+    stripqr.from_strips(P, A)
     return A
 
 
 def packed(M):
     n = len(M)
     out = np.zeros((-(-n // tiles.ROWS), n, tiles.ROWS))
-    strips.pack(M, out)
+    stripqr.pack(M, out)
     return out
 
 
@@ -60,7 +60,7 @@ def test_push(seed, n, k):
     P, out = in_strips(A), np.full_like(in_strips(A), np.nan)
     scale = np.zeros(P.shape[1])
     scale[:n] = d
-    strips.push(packed(M), scale, keep, P, out)
+    stripqr.push(packed(M), scale, keep, P, out)
     J = keep * np.eye(n) + d[:, None] * M
     size = np.abs(J) @ np.abs(A)
     assert (np.abs(back(out, n, k) - J @ A) <= (n + 3) * EPS * size).all()
@@ -76,7 +76,7 @@ def test_orthonormalise(n, k):
     B = rng.standard_normal((n, k)) * 10.0 ** rng.uniform(-1, 1, k)
     Q, r = naive.gram_schmidt(B)
     P, pivots = in_strips(B), np.empty(k)
-    log_spread = strips.orthonormalise(P, k, np.empty((8 * len(P), 8)), pivots)
+    log_spread = stripqr.orthonormalise(P, k, np.empty((8 * len(P), 8)), pivots)
     spread = np.linalg.norm(B, axis=0).max() / r.min()
     assert log_spread == pytest.approx(math.log(spread), abs=1e-9)
     # Cholesky of the Gram matrix: condition squared
@@ -97,9 +97,9 @@ def test_orthonormalise_refuses(value, k):
     B = np.random.default_rng(0).standard_normal((15, k))
     inside = np.empty((16, 8))
     B[:, k - 2] = value
-    assert strips.orthonormalise(in_strips(B), k, inside, np.empty(k)) == np.inf
+    assert stripqr.orthonormalise(in_strips(B), k, inside, np.empty(k)) == np.inf
     B[:, k - 2] = B[:, 0]
-    assert strips.orthonormalise(in_strips(B), k, inside, np.empty(k)) > math.log(1e7)
+    assert stripqr.orthonormalise(in_strips(B), k, inside, np.empty(k)) > math.log(1e7)
 
 
 def test_eliminate_against_many_digits():
