@@ -30,7 +30,9 @@ class Fold(Protocol):
 
     ``reverse`` folds see the last block first. Steps outside ``window`` (from, to) are of no use to
     it. ``flops`` and ``floats`` are the work and the memory of one step of one replica. A fold with
-    an attribute ``takes_gates`` that is true gets blocks of gates where a source has them.
+    an attribute ``takes_gates`` that is true gets blocks of gates where a source has them; one with
+    a true ``spreads`` gets all replicas and spreads them over threads itself, in pieces smaller than
+    a replica, of which ``flops`` counts one.
     """
 
     reverse: bool
@@ -125,7 +127,7 @@ def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:
             takes = getattr(fold, "takes_gates", False)
             gates = chain.source.gate_block(start, stop) if takes else None
             whole = gates if gates is not None else block()
-            if isinstance(whole, DiagonalBlock):
+            if isinstance(whole, DiagonalBlock) or getattr(fold, "spreads", False):
                 fold.update(whole, slice(0, chain.n_replicas))
                 continue
 

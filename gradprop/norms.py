@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gradprop import _checks
+from gradprop._stripfold import StripFold
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.escalation import doubtful_lags, exact_log_norm
@@ -94,7 +95,9 @@ class Norms:
             return [DiagonalLogs(chain, grid)]
         if self._method == "probe":
             return [ProbeFold(chain, grid, self._probes, self._rng)]
-        return [ProductFold(chain, grid, self._ord)]
+        if self._ord == "2":
+            return [ProductFold(chain, grid, self._ord)]
+        return [StripFold(chain, grid)]
 
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> LogNorms:
         """Norms by lag."""

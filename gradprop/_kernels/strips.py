@@ -1,0 +1,390 @@
+"""Column strips of a long product, each carried through all steps of a block alone.
+
+The columns of P never mix, so a strip of a few dozen of them stays in the nearest caches while it
+goes through a block, and strips are units of work for threads. Steps are those of `products`. A
+strip S, in float64 or float32, has check columns C beside it, in float64: CHECKS fixed combinations
+C = S x of its columns, carried through the same steps. The rounding of S x - C is the error seen.
+
+S is kept in tiles (q, n + 1, w) of w columns and C as one (n + 1, CHECKS); the last row is always
+zero, where padding goes. Both share an int64 power of two and are brought back to the size of one
+only now and then; sums of squares come out of the multiplications themselves. Entries below FAINT
+are looked for only when the smallest one could have got near the end of the range: a lower bound of
+it is carried along.
+
+Large arrays are flat, and lists of offsets lie side by side in `lists`, `stride` apart: rows,
+places, marks (of rows in M, S, C); terms, picks, check picks (of terms in M, S, C); spread, columns
+(of columns in S, in x). Arrays that cost time to make come from the caller.
+"""
+
+import math
+
+import numpy as np
+
+from gradprop._kernels.jit import jit
+from gradprop._kernels.products import FAINT
+from gradprop._kernels.tile import tile
+
+CHECKS = 4
+LISTS, PADDING = 8, 4
+REGIONS = 5
+"""What stands in C, each (n + 1, CHECKS): old and new columns, work space, x, work space."""
+SPARSE = 8
+"""Rows of zeros are left out where they are at least one in so many."""
+FAR, SAFE = 2.0**40, 2.0**100
+"""A strip whose sum of squares or its inverse exceeds FAR is scaled. Beyond SAFE the squares, or in
+float32 the strip, may have left their range, and the step is taken again from a scaled strip."""
+BOTTOM = -1000
+"""Binary exponent that no entry may fall below unseen."""
+CANCELLED, CANCELLED_LEAKY = -107, -161
+"""A sum of products of floats, one after the other, is 0 or at least 2**-107 times its smallest
+term; of such a sum times a float and another product, 2**-161."""
+MAGNITUDE = np.int64(2**63 - 1)
+
+
+@jit
+def _least(bits, begin, end):
+    """A lower bound of the smallest nonzero entry's exponent (0: there is none), and zeros."""
+    least, zeros = MAGNITUDE, 0
+    for i in range(begin, end):
+        magnitude = bits[i] & MAGNITUDE
+        zeros += magnitude == 0
+        # one less, which turns a zero into the largest of all
+        least = min(least, (magnitude - 1) & MAGNITUDE)
+    if zeros == end - begin:
+        return 0, zeros
+    return ((least >> 52) - 1024 if least >> 52 > 0 else -1076), zeros
+
+
+@jit
+def least_exponents(bits, size, out):
+    """Lower bounds of the exponents of the smallest entries of matrices of `size` entries each."""
+    for i in range(out.size):
+        out[i], _ = _least(bits, i * size, (i + 1) * size)
+
+
+@jit
+def _pick(d, at, n, sparse, lists, begin, stride, one, two):
+    """Write three lists from `begin` for i < n with d[at + i] != 0 (all, unless `sparse`)."""
+    count = 0
+    for i in range(n):
+        if not sparse or d[at + i] != 0.0:
+            lists[begin + count] = i * one
+            lists[begin + stride + count] = i * two
+            lists[begin + 2 * stride + count] = i * CHECKS
+            count += 1
+    return count
+
+
+@jit
+def _pad(n, count, lists, stride, width, scale, check_scale):
+    """Fill the lists of rows up to what tiles can take: four, or an even number above."""
+    padded = 4 if count == 1 or count == 2 else count + count % 2
+    for j in range(count, padded):
+        lists[j] = lists[0] if count > 0 else 0
+        lists[stride + j], lists[2 * stride + j] = n * width, n * CHECKS
+        scale[j], check_scale[j] = 0, 0
+    return padded
+
+
+@jit
+def _multiply(
+    M, origin, lists, stride, n_rows, n_terms, S, x, own, scale, a, y, tiles, size, square
+):  # fmt: skip
+    """Tiles at y <- scale M (tiles at x) + a (tiles at own); their sum of squares."""
+    for j in range(square.size):
+        square[j] = 0.0
+    i = 0
+    while i < n_rows:
+        six = n_rows - i >= 6 and n_rows - i != 8
+        for at in range(0, tiles * size, size):
+            if six:
+                tile(
+                    6, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
+                    S, x + at, own + at, scale, i, a, S, y + at, square,
+                )  # fmt: skip
+            else:
+                tile(
+                    4, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
+                    S, x + at, own + at, scale, i, a, S, y + at, square,
+                )  # fmt: skip
+        i += 6 if six else 4
+    total = 0.0
+    for j in range(square.size):
+        total += square[j]
+    return total
+
+
+@jit
+def _combine(
+    A, origin, lists, rows, terms, picks, n_rows, n_terms, C, x, own, scale, a, y, square
+):  # fmt: skip
+    """C at y <- scale A (C at x) + a (C at own), CHECKS columns; the sum of squares."""
+    for j in range(CHECKS):
+        square[j] = 0.0
+    marks, i = 2 * (lists.size // LISTS), 0
+    while i < n_rows:
+        six = n_rows - i >= 6 and n_rows - i != 8
+        if six:
+            tile(
+                6, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
+                scale, i, a, C, y, square,
+            )  # fmt: skip
+        else:
+            tile(
+                4, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
+                scale, i, a, C, y, square,
+            )  # fmt: skip
+        i += 6 if six else 4
+    return square[0] + square[1] + square[2] + square[3]
+
+
+@jit
+def _scale_rows(d, at, n, X, x, y, tiles, width):
+    """Rows of the tiles at y <- d times those at x."""
+    for j in range(tiles):
+        for i in range(n):
+            factor = d[at + i]
+            for c in range(width):
+                k = (j * (n + 1) + i) * width + c
+                X[y + k] = factor * X[x + k]
+
+
+@jit
+def _clear(d, at, n, X, x, tiles, width):
+    """Zero the rows with d = 0 of the tiles at x, which nobody has written."""
+    for i in range(n):
+        if d[at + i] == 0.0:
+            for j in range(tiles):
+                for c in range(width):
+                    X[x + (j * (n + 1) + i) * width + c] = 0
+
+
+@jit
+def _clear_both(d, at, n, S, C, now, size, rest, tiles, width):
+    _clear(d, at, n, S, now * size, tiles, width)
+    _clear(d, at, n, C, now * rest, n // n, rest // (n + 1))
+
+
+@jit
+def _level(S, C, now, size, rest):
+    """Scale S and C to the largest magnitude of S (or C, if S is zero) in [1/2, 1).
+
+    Returns the exponent taken out, the sum of squares of S, and whether anything is left.
+    """
+    top, total = 0.0, 0.0
+    for i in range(now * size, (now + 1) * size):
+        top = max(top, abs(S[i]))
+    if top == 0.0:
+        for i in range(now * rest, (now + 1) * rest):
+            top = max(top, abs(C[i]))
+    if top == 0.0:
+        return 0, 0.0, False
+    _, shift = math.frexp(top)
+    # two factors, since 2**-shift alone overflows for subnormal `top`
+    half = -shift // 2
+    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -shift - half)
+    for i in range(now * size, (now + 1) * size):
+        value = S[i] * first * second
+        S[i] = value
+        total += value * value
+    for i in range(now * rest, (now + 1) * rest):
+        C[i] = C[i] * first * second
+    return shift, total, True
+
+
+@jit
+def _raise_faint(X, begin, end):
+    """Raise nonzero entries to FAINT: what is lost must never look like an exact zero."""
+    for i in range(begin, end):
+        if X[i] != 0 and abs(X[i]) < FAINT:
+            X[i] = math.copysign(FAINT, X[i])
+
+
+@jit
+def _tidy(S, S_bits, C, C_bits, now, size, rest):
+    """Bring S and C away from the end of the range: exponent taken out, that of the least entry."""
+    exact, shift = S.itemsize == 8, 0
+    least, _ = _least(C_bits, now * rest, (now + 1) * rest)
+    if exact:
+        least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
+    if least < BOTTOM // 2:
+        shift, _, _ = _level(S, C, now, size, rest)
+        least = BOTTOM // 2
+        _raise_faint(C, now * rest, (now + 1) * rest)
+        least, _ = _least(C_bits, now * rest, (now + 1) * rest)
+        if exact:
+            _raise_faint(S, now * size, (now + 1) * size)
+            least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
+    return shift, least
+
+
+@jit
+def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts):
+    """Renew the lists where rows of zeros come or go; `before` is where the d are that made S.
+
+    `counts`: rows and terms listed, and whether rows of the new and of the old S are missing.
+    """
+    stride = lists.size // LISTS
+    terms = 3 * stride
+    if transpose:
+        if sparse or counts[3]:
+            counts[1] = _pick(d, at, n, sparse, lists, terms, stride, n, width)
+        counts[3] = sparse
+        return
+    if counts[2] or counts[3]:
+        counts[1] = _pick(d, before, n, counts[2] == 1, lists, terms, stride, n // n, width)
+    counts[3] = counts[2]
+    if sparse or counts[2]:
+        count = _pick(d, at, n, sparse, lists, stride - stride, stride, n, width)
+        counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
+        for j in range(count):
+            scale[j] = check_scale[j] = d[at + lists[2 * stride + j] // CHECKS]
+    else:
+        for i in range(n):
+            scale[i] = check_scale[i] = d[at + i]
+    counts[2] = sparse
+
+
+@jit
+def _apply(
+    M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
+    check_scale, counts, tiles, width, square,
+):  # fmt: skip
+    """New S and C <- (a I + diag(d) M) or (a I + M^T diag(d)) times the old; sum of squares."""
+    x, y, source, work = now * size, (1 - now) * size, now * size, now * rest
+    if transpose:
+        source, work = 2 * size, 2 * rest
+        _scale_rows(d, at, n, S, x, source, tiles, width)
+        _scale_rows(d, at, n, C, now * rest, work, n // n, rest // (n + 1))
+    _combine(
+        M_check, origin, lists, stride - stride, 3 * stride, 5 * stride, counts[0], counts[1], C,
+        work, now * rest, check_scale, a, (1 - now) * rest, square,
+    )  # fmt: skip
+    return _multiply(
+        M, origin, lists, stride, counts[0], counts[1], S, source, x, scale, a, y, tiles,
+        (n + 1) * width, square,
+    )  # fmt: skip
+
+
+@jit
+def _take(
+    M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
+    check_scale, counts, tiles, width, square,
+):  # fmt: skip
+    """`_apply`, then S and C leveled where they need it.
+
+    Returns the sum of squares of S, the exponent taken out, and whether anything is left.
+    """
+    shift, more, left, again = 0, 0, True, True
+    while True:
+        total = _apply(
+            M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
+            check_scale, counts, tiles, width, square,
+        )  # fmt: skip
+        if not again or 1 / SAFE < total < SAFE:
+            break
+        if counts[3] and not transpose:
+            _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
+        shift, _, _ = _level(S, C, now, size, rest)
+        again = False
+    if again and 1 / FAR < total < FAR:
+        return total, shift, left
+    if counts[2]:
+        _clear_both(d, at, n, S, C, 1 - now, size, rest, tiles, width)
+    more, total, left = _level(S, C, 1 - now, size, rest)
+    return total, shift + more, left
+
+
+@jit
+def _one_strip(
+    M, M_check, least_M, index, d, d_bits, e, a, n_valid, transpose, r, S, S_bits, C, C_bits,
+    state, lists, scale, check_scale, ones, counts, tiles, width, n_columns, square, column, offset,
+    squares, gaps, exponents,
+):  # fmt: skip
+    """The strip in S and C through a block; see `strip_steps`. Returns which region it ends in."""
+    n, stride, size, rest = ones.size - PADDING, ones.size, S.size // 3, C.size // REGIONS
+    now, before, left, total, m = n - n, n - n, True, 1.0, index.shape[1]
+    for s in range(m):
+        t = m - 1 - s if transpose else s
+        if t >= n_valid:
+            continue
+        at, keep, matrix = (r * m + t) * n, a[r, t], index[r, t]
+        least, zeros = _least(d_bits, at, at + n)
+        lost = least + least_M[matrix] + (CANCELLED if keep == 0.0 else CANCELLED_LEAKY)
+        faint = state[1] + lost < BOTTOM
+        if counts[2] and (faint or keep != 0.0):
+            _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
+        if faint:
+            shift, state[1] = _tidy(S, S_bits, C, C_bits, now, size, rest)
+            state[0] += shift
+        state[1] += lost
+        if left:
+            sparse = zeros * SPARSE >= n and (transpose or keep == 0.0)
+            _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts)
+            total, shift, left = _take(
+                M, M_check, matrix * n * n, d, at, before, n, keep, transpose, S, C, now, size,
+                rest, lists, stride, scale, check_scale, counts, tiles, width, square,
+            )  # fmt: skip
+            now, before = 1 - now, at
+            state[0] += shift
+            state[1] -= shift
+        state[0] += e[r, t]
+        state[2] += 1
+        c = column[state[2]] - offset
+        if c >= 0:
+            squares[c], exponents[c] = total, state[0]
+            gaps[c] = 0.0 if not left else _combine(
+                S, now * size, lists, stride, 6 * stride, 7 * stride, counts[0], n_columns, C,
+                3 * rest, now * rest, ones, -1.0, 4 * rest, square,
+            )  # fmt: skip
+    if counts[2]:
+        _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
+    return now
+
+
+@jit
+def strip_steps(
+    M, M_check, least_M, index, d, d_bits, e, a, n_valid, first, transpose, x, P, checks, state,
+    tiles, width, column, offset, begin, end, squares, gaps, exponents,
+    S, S_bits, C, C_bits, lists, scale, check_scale, ones, counts, square,
+):  # fmt: skip
+    """P <- J P (or J^T P backwards) through a block, strips begin .. end - 1 of all R G.
+
+    P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 3) of int64 (exponent,
+    lower bound of the smallest entry's, steps absorbed) are carried on. At the columns of lags,
+    less `offset`, squares (R G, C) receive the sums of squares of strips, gaps those of S x - C, to
+    be times 4**exponents; x (n, CHECKS) has a row for each column of P.
+    Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
+    """
+    G, size, n, stride = P.shape[0] // index.shape[0], P.shape[1], ones.size - PADDING, ones.size
+    rest, by_row = (n + 1) * CHECKS, n // n if transpose else n
+    by_term = n if transpose else n // n
+    for item in range(begin, end):
+        r, g = item // G, item % G
+        n_columns = min(tiles * width, n - g * tiles * width)
+        for i in range(size):
+            S[i], S[size + i] = P[item, i], 0
+        for i in range(rest):
+            C[i], C[rest + i] = checks[item, i], 0.0
+        for i in range(n_columns * CHECKS):
+            C[3 * rest + i] = x[g * tiles * width * CHECKS + i]
+        for c in range(n_columns):
+            lists[6 * stride + c] = c // width * (n + 1) * width + c % width
+            lists[7 * stride + c] = c * CHECKS
+        for i in range(n):
+            scale[i], check_scale[i] = 1, 1.0
+        every = n < 0
+        count = _pick(ones, n - n, n, every, lists, n - n, stride, by_row, width)
+        counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
+        counts[1] = _pick(ones, n - n, n, every, lists, 3 * stride, stride, by_term, width)
+        counts[2], counts[3] = 0, 0
+        now = _one_strip(
+            M, M_check, least_M, index, d, d_bits, e, a, n_valid[r] - first, transpose, r, S,
+            S_bits, C, C_bits, state[item], lists, scale, check_scale, ones, counts,
+            (n_columns + width - 1) // width, width, n_columns, square, column, offset,
+            squares[item], gaps[item], exponents[item],
+        )  # fmt: skip
+        for i in range(size):
+            P[item, i] = S[now * size + i]
+        for i in range(rest):
+            checks[item, i] = C[now * rest + i]

@@ -1,0 +1,215 @@
+"""The fold behind exact Frobenius norms: column strips of the product, and check columns."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradprop._threads import replica_slices, spread
+from gradprop.blocks import Block, Float, Int
+from gradprop.chain import JacobianChain
+from gradprop.measure import CALL_FLOPS, LagGrid
+from gradprop.panels import random_rotation
+from gradprop.results import log_of_scaled
+
+EPS = float(np.finfo(np.float64).eps)
+UNSET = int(np.iinfo(np.int64).min)
+
+SPREAD = 40.0
+"""Stated error of a norm over the estimate from the check columns."""
+
+LARGE = 2.0**60
+"""A factor above this is scaled before it is rounded to float32."""
+
+
+def strips_of(n: int, width: int) -> tuple[int, int]:
+    """How many strips the n columns are cut into, and how many tiles of `width` each has.
+
+    One strip up to 48 columns, which are little work, then two and more, for threads to share, of
+    up to 64: the fewer there are, the less the check columns cost; wider ones leave the caches.
+    """
+    strips = 1 if n <= 48 else max(2, -(-n // 64))
+    return strips, -(-n // (strips * width))
+
+
+class _Factors(NamedTuple):
+    """Factors of a block, flat, as the strips' kernel wants them."""
+
+    M: NDArray[Any]
+    M_check: Float
+    least: Int
+    which: Int
+    d: Float
+    d_bits: Int
+    e: Int
+    a: Float
+
+
+class _Scratch(NamedTuple):
+    """Work space of one call."""
+
+    S: NDArray[Any]
+    S_bits: Int
+    C: Float
+    C_bits: Int
+    lists: Int
+    scale: NDArray[Any]
+    check_scale: Float
+    ones: Float
+    counts: Int
+    square: Float
+
+
+class StripFold:
+    """Carries P in column strips, in float64 or float32, each with check columns in float64.
+
+    The check columns of a strip are S x, x fixed, random and orthonormal, of as many rows as S has
+    columns w: sqrt(w / CHECKS) ||fl(S) x - fl(S x)|| estimates the Frobenius norm of the error.
+    """
+
+    spreads = True
+
+    def __init__(self, chain: JacobianChain, grid: LagGrid, dtype: Any = np.float64) -> None:
+        from gradprop._kernels.strips import BOTTOM, CHECKS
+
+        self.grid, self.reverse, self.window = grid, grid.reverse, grid.window(chain)
+        # the last value of a replica that is shorter than the lags stands at all later ones
+        lengths = chain.lengths.ravel()
+        short = np.minimum(lengths, grid.unique[-1])
+        self._stops = LagGrid(chain, np.union1d(grid.unique, short), "start")
+        self._last = self._stops.column[short]
+        R, n = chain.n_replicas, chain.n
+        self._n, self._n_valid, self._dtype = n, lengths, np.dtype(dtype)
+        self._width = 64 // self._dtype.itemsize
+        self._G, self._tiles = strips_of(n, self._width)
+        own = self._tiles * self._width
+        self.flops, self.floats = 2.0 * n * n * (own + CHECKS), 2.0 * n + 6.0 * self._G
+        unit = np.arange(n)
+        strip, column = np.divmod(unit, own)
+        self._x = np.zeros((n, CHECKS))
+        for g in range(self._G):
+            columns = unit[strip == g]
+            self._x[columns, : len(columns)] = random_rotation(
+                len(columns), min(len(columns), CHECKS)
+            )
+        self._gap_scale = np.sqrt(max(min(n, own) / CHECKS, 1.0))
+        P = np.zeros((R, self._G, self._tiles, n + 1, self._width), dtype=self._dtype)
+        P[:, strip, column // self._width, unit, column % self._width] = 1
+        checks = np.zeros((R, self._G, n + 1, CHECKS))
+        checks[:, strip, unit] = self._x
+        states = np.zeros((R * self._G, 3), dtype=np.int64)
+        # nothing is known yet of the smallest entry
+        states[:, 1] = BOTTOM
+        self._carried = P.reshape(R * self._G, -1), checks.reshape(R * self._G, -1), states
+        self._values = np.full((R, len(self._stops.unique)), np.nan)
+        self._errors = np.full_like(self._values, np.nan)
+        if self._stops.column[0] >= 0:
+            start = np.full(R, np.sqrt(n)), np.zeros(R), np.zeros(R)
+            self._values[:, 0], self._errors[:, 0] = self._stated(*start)
+
+    def update(self, block: Block, part: slice) -> None:
+        """Absorb a block of all replicas, strip by strip."""
+        from gradprop._kernels import strips
+
+        R, G, m = len(block.index), self._G, block.n_steps
+        age = self._carried[2][::G, 2]
+        first, last = self._stops.columns_between(age.min(initial=2**62), age.max(initial=0) + m)
+        squares, gaps = np.zeros((2, R * G, last - first))
+        exponents = np.full(squares.shape, UNSET)
+        factors = self._factors(block)
+
+        def work(part: slice) -> None:
+            strips.strip_steps(
+                *factors, self._n_valid, block.first, self.reverse, self._x.ravel(),
+                *self._carried, self._tiles, self._width, self._stops.column, first,
+                part.start, part.stop, squares, gaps, exponents, *self._scratch(),
+            )  # fmt: skip
+
+        spread(work, replica_slices(R * G, max(1, int(CALL_FLOPS / (self.flops * m)))))
+        met = exponents[::G] != UNSET
+        shape = R, G, last - first
+        joined = _joined(squares.reshape(shape), gaps.reshape(shape), exponents.reshape(shape))
+        found = self._stated(*joined)
+        for all_of, new in zip((self._values, self._errors), found, strict=True):
+            np.copyto(all_of[:, first:last], new, where=met)
+
+    def _factors(self, block: Block) -> _Factors:
+        """The block as the kernel wants it; in float32 no factor may be far above 1."""
+        from gradprop._kernels.strips import least_exponents
+
+        if self._dtype == np.float32:
+            top = np.maximum(np.abs(block.scales).max(axis=-1, initial=0.0), np.abs(block.identity))
+            if top.max(initial=0.0) > LARGE:
+                shift = np.frexp(top)[1].astype(np.int64)
+                block = dataclasses.replace(
+                    block,
+                    scales=np.ldexp(block.scales, -shift[..., None]),
+                    exponents=block.exponents + shift,
+                    identity=np.ldexp(block.identity, -shift),
+                )
+        M, d = block.matrices.reshape(-1), block.scales.reshape(-1)
+        least = np.empty(len(block.matrices), dtype=np.int64)
+        least_exponents(M.view(np.int64), self._n**2, least)
+        return _Factors(
+            M.astype(self._dtype, copy=False), M, least, block.index, d, d.view(np.int64),
+            block.exponents, block.identity,
+        )  # fmt: skip
+
+    def _scratch(self) -> _Scratch:
+        from gradprop._kernels.strips import CHECKS, LISTS, PADDING, REGIONS
+
+        stride = self._n + PADDING
+        S = np.zeros(3 * self._carried[0].shape[1], dtype=self._dtype)
+        C = np.zeros(REGIONS * (self._n + 1) * CHECKS)
+        return _Scratch(
+            S, S.view(np.int64), C, C.view(np.int64), np.zeros(LISTS * stride, dtype=np.int64),
+            np.zeros(stride, dtype=S.dtype), np.zeros(stride), np.ones(stride),
+            np.zeros(4, dtype=np.int64), np.zeros(self._width),
+        )  # fmt: skip
+
+    def _stated(self, size: Float, gap: Float, exponent: Any) -> tuple[Float, Float]:
+        """Log norms and their errors, from norms and gaps to be times 2**exponent."""
+        eps = float(np.finfo(self._dtype).eps)
+        log_norm = log_of_scaled(size, exponent)
+        zero, agreed = size == 0, gap == 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = SPREAD * self._gap_scale * gap / size
+            error = -np.log1p(-np.minimum(relative, 1.0))
+            error += 2 * eps * self._n + 2 * EPS * np.abs(log_norm)
+        # an exact zero is believed only if both ways vanish; otherwise it is cancellation
+        lost = np.where(zero, ~agreed, ~(relative < 1))
+        error = np.where(lost, np.inf, np.where(zero, 0.0, error))
+        return np.where(lost, np.nan, log_norm), error
+
+    def _at_lags(self, found: Float) -> tuple[Float, Float]:
+        """What was found at the lags, and after everything."""
+        columns = self._stops.column[self.grid.unique]
+        return found[:, columns], found[np.arange(len(found)), self._last]
+
+    def log_norms(self, ord: str) -> tuple[Float, Float]:
+        """Values by column and the value after everything."""
+        return self._at_lags(self._values)
+
+    def errors(self, ord: str) -> tuple[Float, Float]:
+        """Errors by column and after everything."""
+        # one unit has no other column than 1: a factor rounds once, by half an eps at most
+        eps = float(np.finfo(self._dtype).eps) * (self._n == 1)
+        return self._at_lags(self._errors + eps * self._stops.unique)
+
+
+def _joined(squares: Float, gaps: Float, exponents: Int) -> tuple[Float, Float, Int]:
+    """Norm and gap (R, C) of the whole, to be times 2**exponent, from squares of strips (R, G, C).
+
+    Gaps of strips are independent, so their squares add up.
+    """
+    if squares.shape[1] == 1:
+        return np.sqrt(squares[:, 0]), np.sqrt(gaps[:, 0]), exponents[:, 0]
+    dead = (squares == 0) & (gaps == 0)
+    top = np.where(dead, UNSET, exponents).max(axis=1)
+    power = np.maximum(exponents - top[:, None], -2000).astype(np.int32)
+    sums = (np.ldexp(np.where(dead, 0.0, x), 2 * power).sum(axis=1) for x in (squares, gaps))
+    size, gap = map(np.sqrt, sums)
+    return size, gap, np.where(dead.all(axis=1), 0, top)
