@@ -10,6 +10,8 @@ from _asked import AIMS
 from _cases import Case
 
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+PEERS = ("numpy", "scipy", "numba", "torch", "jax", "pynamicalsys", "lyapynov", "clvlib")
+ABSENT = "not installed"
 
 
 def _number(value: float | None) -> str:
@@ -67,7 +69,7 @@ def table(cases: Sequence[Case], machine: dict[str, Any]) -> str:
             lines.append(_row(group, own))
     packages = machine["packages"]
     versions = ", ".join(
-        f"{name} {packages[name]}" for name in PEERS if packages.get(name, "") not in ("", ABSENT)
+        f"{k} {packages[k]}" for k in PEERS if packages.get(k) not in (None, ABSENT)
     )
     lines += [
         "",
@@ -77,8 +79,15 @@ def table(cases: Sequence[Case], machine: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-PEERS = ("numpy", "scipy", "numba", "torch", "jax", "pynamicalsys", "lyapynov", "clvlib")
-ABSENT = "not installed"
+def absent(cases: Sequence[Case]) -> list[str]:
+    """Groups and sizes of which something is asked and no case is there."""
+    found = {(case.group, case.n) for case in cases}
+    return [
+        f"{group} {n}".removesuffix(" 0")
+        for group, aim in AIMS.items()
+        for n in aim.asked
+        if (group, n) not in found
+    ]
 
 
 def write(readme: Path, text: str) -> None:

@@ -127,18 +127,20 @@ def child(row: str, sizes: Sequence[int], only: str) -> None:
         print(json.dumps(case.as_dict()), flush=True)
 
 
-def run(rows: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """Measure, printing as it goes; a row that fails is named and left out."""
-    about, cases, failed = machine(), [], {}
+def run(rows: Sequence[str], sizes: Sequence[int], path: Path | None) -> dict[str, Any]:
+    """Measure, printing as it goes and saving after each row; one that fails is named, left out."""
+    found: dict[str, Any] = {"machine": machine(), "cases": [], "failed": {}}
     for row in rows:
         try:
             for case in measured(row, sizes):
                 print(line(case), flush=True)
-                cases.append(case.as_dict())
+                found["cases"].append(case.as_dict())
         except (RuntimeError, OSError) as error:
-            failed[row] = str(error)
+            found["failed"][row] = str(error)
             print(f"{row} FAILED: {error}", flush=True)
-    return {"machine": about, "cases": cases, "failed": failed}
+        if path:
+            path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
 
 
 def main() -> None:
@@ -149,15 +151,15 @@ def main() -> None:
     if given.read:
         found = json.loads(given.read.read_text("utf-8"))
     else:
-        found = run(given.rows, given.sizes)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    text = _speed_table.table([from_dict(case) for case in found["cases"]], found["machine"])
+        found = run(given.rows, given.sizes, given.json)
+    cases = [from_dict(case) for case in found["cases"]]
+    text = _speed_table.table(cases, found["machine"])
     print(f"\n{text}")
-    if given.readme and not found["failed"]:
+    if given.readme:
+        absent = _speed_table.absent(cases)
+        if absent:
+            raise SystemExit(f"README.md left as it is; not in this run: {', '.join(absent)}.")
         _speed_table.write(README, text)
-    elif given.readme:
-        raise SystemExit(f"README.md left as it is: {', '.join(found['failed'])} failed.")
 
 
 if __name__ == "__main__":
