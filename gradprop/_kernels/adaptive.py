@@ -4,8 +4,8 @@ A panel B = J ... J Q of `period` steps is orthonormalised by blocks of columns,
 it is well conditioned; otherwise the steps are taken back and fewer are tried, down to Householder
 QR at every step (`factor.absorb`), period 0. The Q of the cheap way is orthonormal only to about
 eps spread^2, but B = Q R holds to rounding: what Q lacks at one step is repaid by R at the next,
-and a Householder QR aside settles the last one wherever sums are reported. The block normal form is that of
-`products`; panels are kept in strips (see `tiles`).
+and a Householder QR aside settles the last one wherever sums are reported. The block normal form is
+that of `products`; panels are kept in strips (see `tiles`).
 """
 
 import math

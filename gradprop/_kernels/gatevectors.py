@@ -13,18 +13,28 @@ from gradprop._kernels.products import LN2, keep_from_zero, renormalise
 
 
 @jit
+def _by_rows(V, W):
+    """V W^T, (p, rows). One vector goes alone: BLAS would pack all of W for it."""
+    if V.shape[0] > 1:
+        return np.dot(V, W.T)
+    out = np.empty((1, W.shape[0]))
+    np.dot(W, V[0], out[0])
+    return out
+
+
+@jit
 def push(kind, W, coef, V, ext, out):
     """out = (J V^T)^T, with J one step's Jacobian: one product with W (GRU_BEFORE: two parts)."""
     p, rows, n = V.shape[0], W.shape[0], W.shape[1]
     h = np.ascontiguousarray(V[:, :n])
     if kind == GRU_BEFORE:
         dot, hidden = np.empty((p, rows)), np.empty((p, n))
-        dot[:, : 2 * n] = np.dot(h, W[: 2 * n].T)
+        dot[:, : 2 * n] = _by_rows(h, W[: 2 * n])
         for j in range(p):
             reset_pushed(coef, dot[j], ext, h[j], hidden[j])
-        dot[:, 2 * n :] = np.dot(hidden, W[2 * n :].T)
+        dot[:, 2 * n :] = _by_rows(hidden, W[2 * n :])
     else:
-        dot = np.dot(h, W.T)
+        dot = _by_rows(h, W)
     for j in range(p):
         pushed(kind, 0.0, coef, dot[j], ext, V[j], out[j])
 

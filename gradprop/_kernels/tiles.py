@@ -323,6 +323,6 @@ def _plain_tile_solve(unit, scales, C, c):
     rows *= scales
 
 
-if numba.config.DISABLE_JIT:
-    tile, tile_minus, tile_step = _plain_tile, _plain_tile_minus, _plain_tile_step
-    eliminate, tile_solve = _plain_eliminate, _plain_tile_solve
+if getattr(numba.config, "DISABLE_JIT", False):
+    plain = (_plain_tile, _plain_tile_minus, _plain_tile_step, _plain_eliminate, _plain_tile_solve)
+    tile, tile_minus, tile_step, eliminate, tile_solve = plain  # type: ignore[assignment]

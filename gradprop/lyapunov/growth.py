@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradprop.blocks import Block, Float, Int
+from gradprop.blocks import Block, Float, GateBlock, Int, dense_block
 from gradprop.chain import JacobianChain
 from gradprop.lyapunov.intervals import distinct_edges
 from gradprop.measure import DiagonalLogs
@@ -16,6 +16,9 @@ from gradprop.panels import random_rotation
 
 LONGEST = 16
 """Most steps between two orthonormalisations; 0 is Householder QR at every step."""
+
+FEW = 4
+"""Vectors are few up to 1 / FEW of the units: beyond it dense Jacobians pay."""
 
 
 def diagonal_history(fold: DiagonalLogs, edges: Int) -> tuple[Float, Any, Any]:
@@ -62,8 +65,11 @@ class ExponentFold:
         # the full spectrum does not depend on the basis in the long run; k leading ones need a
         # random one, since coordinate axes can miss directions for ever
         basis = np.eye(n) if k is None or k == n else random_rotation(n, k, rng)
-        self._Q = np.tile(
-            basis.T if width == 1 else in_strips(basis), (R, *[1] * (2 + (width > 1)))
+        self._Q = np.tile(in_strips(basis), (R, 1, 1, 1))
+        # few vectors go through gates alone, which is cheaper than to form dense Jacobians
+        self.takes_gates = width * FEW <= n
+        self._rows = np.tile(
+            np.ascontiguousarray(basis.T), (R if width * FEW <= n or width == 1 else 0, 1, 1)
         )
         self._sums, self._carry = np.zeros((R, width)), np.zeros((R, width))
         self.zero = np.zeros((R, width), dtype=np.int64)
@@ -87,15 +93,56 @@ class ExponentFold:
         proven = np.arange(self.zero.shape[1]) >= self.bound[:, None]
         return proven, (self.unsure > 0) | (self.zero > 0) & ~proven
 
-    def update(self, block: Block, part: slice) -> None:
+    def update(self, block: Block | GateBlock, part: slice) -> None:
         """Absorb a block."""
-        from gradprop._kernels import adaptive, products, structure
+        if isinstance(block, GateBlock):
+            self._update_from_gates(block, part)
+        else:
+            self._update_from_matrices(block, part)
+
+    def _update_from_gates(self, block: GateBlock, part: slice) -> None:
+        from gradprop._kernels import gatedgrowth
+
+        before = self._alive[part].copy(), self.bound[part].copy()
+        zero = (block.coefs == 0.0).any(axis=(0, 2))
+        if not before[0].all() or (block.W == 0.0).any():
+            zero[:] = True
+        if zero.any():
+            self._follow_gates(block, part, np.flatnonzero(zero))
+        if not self._alive[part].all() and not zero.all():
+            # what died does so in steps without zeros too
+            self._alive[part], self.bound[part] = before
+            self._follow_gates(block, part, np.arange(block.n_steps))
+        gatedgrowth.gated_exponent_steps(
+            block.kind, block.W, block.which, block.coefs, self._n_valid[part], block.first,
+            self._burn_in, self._rows[part], self._sums[part], self._carry[part], self.zero[part],
+            self.unsure[part], self._age[part], self._edges[part], self._met[part],
+            self._recorded[part],
+        )  # fmt: skip
+
+    def _follow_gates(self, block: GateBlock, part: slice, steps: Int) -> None:
+        """Follow exact zeros through some steps of a block, whose Jacobians are formed for that."""
+        from gradprop._kernels import gated
+
+        n_valid = np.searchsorted(block.first + steps, self._n_valid[part])
+        coefs = np.ascontiguousarray(block.coefs[:, steps])
+        J = np.zeros((*coefs.shape[:2], *[self._alive.shape[1]] * 2))
+        gated.form_own(block.kind, 0.0, block.W, block.which, coefs, n_valid, 0, 0, J)
+        self._follow_zeros(dense_block(J, 0), part, n_valid)
+
+    def _follow_zeros(self, block: Block, part: slice, n_valid: Int) -> None:
+        from gradprop._kernels import structure
 
         if not (self._alive[part].all() and block.scales.all() and block.matrices.all()):
             structure.follow_steps(
-                block.matrices, block.index, block.scales, block.identity, self._n_valid[part],
-                block.first, self._alive[part], self.bound[part],
+                block.matrices, block.index, block.scales, block.identity, n_valid, block.first,
+                self._alive[part], self.bound[part],
             )  # fmt: skip
+
+    def _update_from_matrices(self, block: Block, part: slice) -> None:
+        from gradprop._kernels import adaptive, products
+
+        self._follow_zeros(block, part, self._n_valid[part])
         if part.start in self._waiting:
             block = _joined(self._waiting.pop(part.start), block)
         age, n_valid = self._age[part], self._n_valid[part]
@@ -105,8 +152,8 @@ class ExponentFold:
         )  # fmt: skip
         sums = (self._sums[part], self._carry[part], self.zero[part])
         after = (age, self._edges[part], self._met[part], self._recorded[part])
-        if self._Q.ndim == 3:
-            products.leading_exponent_steps(*before, self._Q[part, 0], *sums, *after)
+        if self._sums.shape[1] == 1:
+            products.leading_exponent_steps(*before, self._rows[part, 0], *sums, *after)
             return
         adaptive.exponent_steps(
             *before, self._longest, self._Q[part], *sums, self.unsure[part], self._pace[part],
