@@ -20,7 +20,7 @@ MAX_SWEEPS = 40
 
 @dataclasses.dataclass
 class Graded:
-    """P = Q diag(mantissa 2**exponent) U of one product, or of many along the first axis."""
+    """P = Q^T diag(mantissa 2**exponent) U of one product, or of many along the first axis."""
 
     Q: Float
     mantissa: Float
@@ -31,16 +31,19 @@ class Graded:
     bound: Int
     alive: NDArray[np.bool_]
     pending: Int
+    waiting: Int
+    loose: NDArray[np.bool_]
 
     @classmethod
     def start(cls, R: int, n: int, Q: Float | None) -> Graded:
-        """The identity, written as Q diag(1) Q^T."""
+        """The rotation Q^T (None: the identity), written as Q^T diag(1) I."""
         basis = np.eye(n) if Q is None else Q
         full = np.full(R, n, dtype=np.int64)
         return cls(
             np.tile(basis, (R, 1, 1)), np.full((R, n), 0.5), np.ones((R, n), dtype=np.int64),
             np.tile(np.eye(n), (R, 1, 1)), full.copy(), full.copy(), full.copy(),
-            np.ones((R, n), dtype=bool), np.full(R, -1),
+            np.ones((R, n), dtype=bool), np.full(R, -1), np.zeros(R, dtype=np.int64),
+            np.zeros(R, dtype=bool),
         )  # fmt: skip
 
     def of(self, part: slice) -> tuple[NDArray[Any], ...]:
@@ -61,11 +64,13 @@ class GradedFold:
         grid: LagGrid,
         reverse: bool,
         Q: Float | None,
+        group: int = 1,
         only: int | None = None,
     ) -> None:
         R, n = chain.n_replicas, chain.n
         self.grid, self.reverse = grid, reverse
         self.flops, self.floats = 12.0 * n**3, 2.0 * n + 1.0
+        self._group = group
         if chain.recurrence is None or chain.recurrence.leak != 1.0:
             self.floats += n * n
         self._lengths = chain.lengths.ravel()
@@ -111,7 +116,7 @@ class GradedFold:
 
         one = slice(row, row + 1)
         state = self._state.of(slice(r, r + 1))
-        pending = state[-1]
+        pending = self._state.pending[r : r + 1]
         waiting = pending[0] >= 0
         matrices, index = block.matrices, block.index[one]
         if self.reverse and waiting:
@@ -120,7 +125,7 @@ class GradedFold:
             pending[0] = len(matrices) - 1
         graded.graded_steps(
             matrices, index, block.scales[one], block.exponents[one], np.array([low]),
-            np.array([high]), block.first, self.reverse, *state,
+            np.array([high]), block.first, self.reverse, self._group, *state,
         )  # fmt: skip
         if self.reverse:
             self._last_matrix[r] = matrices[pending[0]] if pending[0] >= 0 else 0.0
@@ -131,8 +136,7 @@ class GradedFold:
         if not len(at):
             return
         state = self._state.copy_of(r)
-        if self.reverse and state.pending[0] >= 0:
-            _apply_waiting(state, self._last_matrix[r])
+        _close(state, self._last_matrix[r])
         rank = int(state.rank[0])
         self.log_sigma[r, at] = finished(
             state.U[0], state.mantissa[0], state.exponent[0], rank, self.log_sigma.shape[-1]
@@ -140,20 +144,21 @@ class GradedFold:
         self.sure[r, at], self.bound[r, at] = state.sure[0], state.bound[0]
 
 
-def _apply_waiting(state: Graded, matrix: Float) -> None:
-    """Apply the last transposed matrix of a backward run."""
+def _close(state: Graded, matrix: Float) -> None:
+    """Apply the last transposed matrix of a backward run; leave Q orthonormal."""
     from gradprop._kernels import graded, structure
 
-    most = structure.follow(matrix.T, np.ones(len(matrix)), 0.0, state.alive[0])
-    state.bound[0] = min(state.bound[0], most)
     k = int(state.rank[0])
-    if k == 0:
-        return
-    B = matrix.T @ np.ascontiguousarray(state.Q[0, :, :k])
-    state.rank[0], state.sure[0] = graded.graded_step(
-        B, 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
-        int(state.sure[0]), int(state.bound[0]),
-    )  # fmt: skip
+    B, owed = state.Q[0, :k], bool(state.loose[0] or state.waiting[0])
+    if state.pending[0] >= 0:
+        most = structure.follow(matrix.T, np.ones(len(matrix)), 0.0, state.alive[0])
+        state.bound[0] = min(state.bound[0], most)
+        B, owed = B @ matrix, True
+    if k > 0 and owed:
+        state.rank[0], state.sure[0] = graded.householder_step(
+            np.array(B), 0, state.Q[0], state.mantissa[0], state.exponent[0], state.U[0], k,
+            int(state.sure[0]), int(state.bound[0]),
+        )  # fmt: skip
 
 
 def finished(U: Float, mantissa: Float, exponent: Int, r: int, n: int) -> Float:

@@ -315,29 +315,35 @@ def test_exponent_steps(n, burn_in):
     assert np.linalg.norm(v) == pytest.approx(1, rel=n * EPS)
 
 
-def graded_of(J):
+def graded_of(J, group):
     """The graded factors of a product, one step at a time, finished by Jacobi sweeps."""
     n = J.shape[-1]
     Q, U = np.eye(n)[None].copy(), np.eye(n)[None].copy()
     mantissa, exponent = np.full((1, n), 0.5), np.ones((1, n), int)
-    rank, sure, bound = np.array([n]), np.array([n]), np.array([n])
+    rank, sure, bound, loose = np.array([n]), np.array([n]), np.array([n]), np.array([False])
     M, index, d, e, _ = parts_of(J)
     graded.graded_steps(
-        M, index, d, e, np.array([0]), np.array([len(J)]), 0, False,
+        M, index, d, e, np.array([0]), np.array([len(J)]), 0, False, group,
         Q, mantissa, exponent, U, rank, sure, bound, np.ones((1, n), bool), np.array([-1]),
+        np.array([0]), loose,
     )  # fmt: skip
+    if loose[0] or group > 1:
+        rank[0], sure[0] = graded.householder_step(
+            Q[0].copy(), 0, Q[0], mantissa[0], exponent[0], U[0], n, int(sure[0]), int(bound[0])
+        )
     return Q[0], mantissa[0], exponent[0], U[0], int(rank[0]), int(sure[0]), int(bound[0])
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_graded_steps_and_jacobi(n):
+@pytest.mark.parametrize("group", [1, 2])
+def test_graded_steps_and_jacobi(n, group):
     J = random_chain(np.random.default_rng(n), "tanh", 12, n)
-    Q, mantissa, exponent, U, rank, sure, bound = graded_of(J)
+    Q, mantissa, exponent, U, rank, sure, bound = graded_of(J, group)
     assert rank == sure == bound == n
     np.testing.assert_allclose(Q.T @ Q, np.eye(n), atol=tolerance(np.float64, n, 1))
     np.testing.assert_allclose(np.linalg.norm(U, axis=1), 1, atol=n * EPS)
     P, size = naive.product(J, 12), np.prod(np.linalg.norm(J, 2, axis=(-2, -1)))
-    whole = Q @ (np.ldexp(mantissa, exponent)[:, None] * U)
+    whole = Q.T @ (np.ldexp(mantissa, exponent)[:, None] * U)
     np.testing.assert_allclose(whole, P, atol=tolerance(np.float64, n, 12) * size)
     rows = jacobi.graded_finish(U, mantissa, exponent, n)
     sweeps = [jacobi.jacobi_sweep(rows, mantissa, exponent) for _ in range(8)]

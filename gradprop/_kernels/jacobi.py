@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.factor import EPS, descending, take_columns
-from gradprop._kernels.graded import absorb_row_norms, rows_in
+from gradprop._kernels.graded import absorb_row_norms, dot_of, rows_in
 from gradprop._kernels.jit import jit
 from gradprop._kernels.lapack import triangularise
 
@@ -69,14 +69,11 @@ def _rotate(rows, mantissa, exponent, i, j, gap, cosine):
     c = 1.0 / math.sqrt(1.0 + (slope * tau) ** 2)
     back = slope * tau * tau
     n = rows.shape[1]
-    square_i, square_j = 0.0, 0.0
     for k in range(n):
         u, v = rows[i, k], rows[j, k]
         rows[i, k] = c * (u - back * v)
         rows[j, k] = c * (v + slope * u)
-        square_i += rows[i, k] ** 2
-        square_j += rows[j, k] ** 2
-    norm_i, norm_j = math.sqrt(square_i), math.sqrt(square_j)
+    norm_i, norm_j = math.sqrt(dot_of(rows[i], rows[i])), math.sqrt(dot_of(rows[j], rows[j]))
     if norm_i == 0.0:
         mantissa[i], norm_i = np.nan, 1.0
     if norm_j == 0.0:
@@ -108,9 +105,7 @@ def jacobi_sweep(rows, mantissa, exponent):
             if gap > 0 or (gap == 0 and mantissa[j] > mantissa[i]):
                 i, j = q, p
                 gap = -gap
-            cosine = 0.0
-            for k in range(n):
-                cosine += rows[i, k] * rows[j, k]
+            cosine = dot_of(rows[i], rows[j])
             worst = max(worst, abs(cosine))
             if abs(cosine) > tolerance:
                 _rotate(rows, mantissa, exponent, i, j, gap, cosine)

@@ -10,12 +10,29 @@ from gradprop._kernels.jit import jit
 
 
 @jit
+def _is_full(M, d, alive):
+    """Whether there is no zero in any of them."""
+    for i in range(alive.size):
+        if d[i] == 0.0 or not alive[i]:
+            return False
+    for i in range(M.shape[0]):
+        zeros = 0
+        for k in range(M.shape[1]):
+            zeros += M[i, k] == 0.0
+        if zeros > 0:
+            return False
+    return True
+
+
+@jit
 def follow(M, d, a, alive):
     """alive (n,): rows of P with a nonzero, before and after P <- (a I + diag(d) M) P.
 
     Returns a bound on the rank of the new P. n^2 comparisons.
     """
     n = alive.size
+    if _is_full(M, d, alive):
+        return n
     after, used = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     n_after, n_used = 0, 0
     for i in range(n):
