@@ -105,19 +105,18 @@ def row_scaled_block(
     matrices: Float, row_exponents: Int, which: Int, dphi: Float, leak: float, first: int
 ) -> Block:
     """Normal form of (1 - leak) I + leak diag(dphi) W, W given as `scaled_rows` of each network."""
+    from gradprop._kernels.normal import row_scales
+
     R, m, _ = dphi.shape
-    scales, exponents = np.frexp(leak * dphi)
-    total = exponents + row_exponents[which][:, None, :]
+    scales, exponents = np.empty(dphi.shape), np.empty((R, m), dtype=np.int64)
+    identity = np.empty((R, m))
     keep, keep_exponent = np.frexp(1.0 - leak)
-    unit = _common_exponent(total, scales != 0, int(keep_exponent) if keep else None)
-    return Block(
-        first=first,
-        matrices=matrices,
-        index=np.ascontiguousarray(np.broadcast_to(which[:, None], (R, m))),
-        scales=np.ldexp(scales, total - unit[..., None]),
-        exponents=unit,
-        identity=np.ldexp(np.full((R, m), keep), keep_exponent - unit),
-    )
+    row_scales(
+        leak, np.ascontiguousarray(dphi), row_exponents, which, float(keep), int(keep_exponent),
+        scales, exponents, identity,
+    )  # fmt: skip
+    index = np.ascontiguousarray(np.broadcast_to(which[:, None], (R, m)))
+    return Block(first, matrices, index, scales, exponents, identity)
 
 
 def dense_block(J: Float, first: int) -> Block:
@@ -136,7 +135,7 @@ def dense_block(J: Float, first: int) -> Block:
     )
 
 
-def _common_exponent(rows: NDArray[Any], live: NDArray[np.bool_], other: int | None = None) -> Int:
+def _common_exponent(rows: NDArray[Any], live: NDArray[np.bool_]) -> Int:
     """Power of two to take out of rows of sizes 2**rows, (R, m): the largest, 0 if there is none.
 
     Where the sizes of rows differ by more than 2**900, the unit lies amid them, so that the
@@ -146,8 +145,6 @@ def _common_exponent(rows: NDArray[Any], live: NDArray[np.bool_], other: int | N
     far = np.iinfo(np.int64).max // 4
     top = np.where(live, rows, -far).max(axis=-1)
     low = np.where(live, rows, far).min(axis=-1)
-    if other is not None:
-        top, low = np.maximum(top, other), np.minimum(low, other)
     top = np.where(top == -far, 0, top)
     spread = top - np.minimum(low, top)
     return np.asarray(top - np.where(spread > 900, np.minimum(spread // 2, 1000), 0))
