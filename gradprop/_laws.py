@@ -203,7 +203,9 @@ class RNNLaw(_WeightLaw):
         flat = np.ascontiguousarray(tapes).ravel()
         out = np.empty_like(flat)
         derivatives(self.cell.activation.code or 0, flat, out)
-        return np.nan_to_num(out.astype(np.float64), nan=0.0).reshape(tapes.shape)
+        coefs = out.astype(np.float64)
+        np.copyto(coefs, 0.0, where=np.isnan(coefs))
+        return coefs.reshape(tapes.shape)
 
     def block(self, coefs: Float, n_valid: Int, first: int) -> Block:
         """Step Jacobians for given phi'(z), shape (R, m, n)."""

@@ -31,8 +31,8 @@ class Fold(Protocol):
     ``reverse`` folds see the last block first. Steps outside ``window`` (from, to) are of no use to
     it. ``flops`` and ``floats`` are the work and the memory of one step of one replica. A fold with
     an attribute ``takes_gates`` that is true gets blocks of gates where a source has them; one with
-    a true ``spreads`` gets all replicas and spreads them over threads itself, in pieces smaller than
-    a replica, of which ``flops`` counts one.
+    a true ``spreads`` gets all replicas and spreads them over threads itself, in pieces of a
+    replica, of which ``flops`` counts one.
     """
 
     reverse: bool

@@ -64,6 +64,7 @@ class Norms:
     method : {"exact", "probe"}, default: "exact"
     probes : int, default: 8
     rng : seed or Generator, optional
+    dtype : {"float64", "float32"}, default: "float64"
     """
 
     def __init__(
@@ -75,12 +76,19 @@ class Norms:
         method: str = "exact",
         probes: int = 8,
         rng: Any = None,
+        dtype: Any = "float64",
     ) -> None:
         self._ord = str(_checks.choice("ord", ord, (2, "fro")))
         self._lags, self._anchor = lags, anchor
         self._method = _checks.choice("method", method, ("exact", "probe"))
         self._probes = _checks.integer("probes", probes, minimum=1)
         self._rng = 0 if rng is None else rng
+        self._dtype = _product_dtype(dtype)
+        if self._dtype == np.float32 and (self._ord, method) != ("fro", "exact"):
+            raise ValueError(
+                f"`dtype` must be float64 unless `ord` is 'fro' and `method` 'exact'; got float32 "
+                f"with ord {ord!r} and method {method!r}."
+            )
         if method == "probe" and ord == 2:
             raise ValueError(
                 "`ord` must be 'fro' with method 'probe', which cannot tell ||P||_2 from other "
@@ -97,14 +105,15 @@ class Norms:
             return [ProbeFold(chain, grid, self._probes, self._rng)]
         if self._ord == "2":
             return [ProductFold(chain, grid, self._ord)]
-        return [StripFold(chain, grid)]
+        return [StripFold(chain, grid, self._dtype)]
 
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> LogNorms:
         """Norms by lag."""
         fold, grid = folds[0], folds[0].grid
         values, status = grid.settle(chain, *fold.log_norms(self._ord))
         error, _ = grid.settle(chain, *fold.errors(self._ord))
-        if self._method == "exact" and chain.structure != "diagonal":
+        exact = self._method == "exact" and self._dtype == np.float64
+        if exact and chain.structure != "diagonal":
             _escalate(chain, grid, values, error, self._ord)
         shape = (*chain.batch_shape, len(grid.lags))
         doubtful = np.isnan(values) & np.isposinf(error)
@@ -119,6 +128,17 @@ class Norms:
             ord=self._ord,
             anchor=self._anchor,
         )
+
+
+def _product_dtype(dtype: Any) -> np.dtype[Any]:
+    """float64 or float32, from anything that NumPy takes for it."""
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"`dtype` must be float32 or float64; got {dtype!r}.") from error
+    if chosen not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"`dtype` must be float32 or float64; got {chosen}.")
+    return chosen
 
 
 def _escalate(chain: JacobianChain, grid: LagGrid, values: Float, error: Float, ord: str) -> None:
@@ -139,6 +159,7 @@ def log_norms(
     method: str = "exact",
     probes: int = 8,
     rng: Any = None,
+    dtype: Any = "float64",
 ) -> LogNorms:
     r"""Natural log of the norm of the Jacobian product at every lag.
 
@@ -160,6 +181,8 @@ def log_norms(
         How many vectors; n or more give the norm to rounding.
     rng : seed or Generator, optional
         For the probes. Default: the same on every call.
+    dtype : {"float64", "float32"}, default: "float64"
+        What products are multiplied in; float32 only with ord "fro" and method "exact".
 
     Returns
     -------
@@ -176,13 +199,23 @@ def log_norms(
     Past its own length a padded sequence has identity Jacobians: with anchor "start" its last value
     stands at later lags (and the status says so), with "end" they are nan.
 
-    Cost 4 n^3 flops a step, and the largest singular value at each lag for the 2-norm (at n = 64
-    35 us at short lags, 5 to 9 us at long ones); memory does not grow with T beyond the answer.
-    Nothing over- or underflows. Even norms can be lost to cancellation (A^30 A^-30): the product is
-    therefore formed twice, from I and from a random rotation; `error` is ten times their difference
-    plus the rounding of the logarithm.
+    Nothing over- or underflows. Even norms can be lost to cancellation (A^30 A^-30): products are
+    checked against a second way, and `error` is a multiple of the difference plus the rounding of the logarithm.
     Where it exceeds 1e-8 the product is formed in ball arithmetic (extra ``exact``); without it,
     values of which no digit is certain are nan, their error inf.
+
+    The Frobenius norm: P in strips of up to 64 columns, and of each strip S four fixed combinations
+    S x of its columns, carried on their own: 40 times the estimate of ||dP||_F from S x of both is
+    stated. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for the check; columns of W
+    that meet a row of zeros (phi' = 0) are left out where these are an eighth or more.
+    The 2-norm: P from I and from a random rotation, ten times their difference. Cost 4 n^3 flops a
+    step, and the largest singular value at each lag (at n = 64 35 us at short lags, 5 to 9 us at
+    long ones). Memory does not grow with T beyond the answer.
+
+    With `dtype` float32, W and phi' (or each given Jacobian) are rounded to float32 once, products
+    are multiplied in float32 with exponents kept apart, and the combinations still in float64 from
+    the float64 Jacobians: `error` then says what float32 cost, the rounding of the Jacobians
+    included. Nothing is computed again in arbitrary precision.
 
     With method "probe" k vectors, orthonormal and random, of each replica its own, give
     ln ||P||_F, at any one lag within `error` with probability 0.95 or more: 0.53 nats for k = 8,
@@ -208,5 +241,5 @@ def log_norms(
     [193.711, 14.316]
     """
     check_chain(chain)
-    quantity = Norms(ord, lags, anchor, method=method, probes=probes, rng=rng)
+    quantity = Norms(ord, lags, anchor, method=method, probes=probes, rng=rng, dtype=dtype)
     return measure(chain, quantity)[0]  # type: ignore[no-any-return]

@@ -33,8 +33,10 @@ SPARSE = 8
 FAR, SAFE = 2.0**40, 2.0**100
 """A strip whose sum of squares or its inverse exceeds FAR is scaled. Beyond SAFE the squares, or in
 float32 the strip, may have left their range, and the step is taken again from a scaled strip."""
-BOTTOM = -1000
-"""Binary exponent that no entry may fall below unseen."""
+BOTTOM, FAINTEST = -1000, math.frexp(FAINT)[1] - 2
+"""Binary exponents: what no entry may fall below unseen, and a lower bound of the scaled ones."""
+NORMAL = -1021
+"""Products below may have lost an entry altogether: an exact zero is not believed then."""
 CANCELLED, CANCELLED_LEAKY = -107, -161
 """A sum of products of floats, one after the other, is 0 or at least 2**-107 times its smallest
 term; of such a sum times a float and another product, 2**-161."""
@@ -166,6 +168,13 @@ def _clear_both(d, at, n, S, C, now, size, rest, tiles, width):
 
 
 @jit
+def _scaled(value, first, second):
+    """Of nonzero values at least FAINT: what is lost must never look like an exact zero."""
+    result = np.float64(value) * first * second
+    return math.copysign(FAINT, value) if value != 0 and abs(result) < FAINT else result
+
+
+@jit
 def _level(S, C, now, size, rest):
     """Scale S and C to the largest magnitude of S (or C, if S is zero) in [1/2, 1).
 
@@ -184,20 +193,11 @@ def _level(S, C, now, size, rest):
     half = -shift // 2
     first, second = math.ldexp(1.0, half), math.ldexp(1.0, -shift - half)
     for i in range(now * size, (now + 1) * size):
-        value = S[i] * first * second
-        S[i] = value
-        total += value * value
+        S[i] = _scaled(S[i], first, second)
+        total += np.float64(S[i]) * np.float64(S[i])
     for i in range(now * rest, (now + 1) * rest):
-        C[i] = C[i] * first * second
+        C[i] = _scaled(C[i], first, second)
     return shift, total, True
-
-
-@jit
-def _raise_faint(X, begin, end):
-    """Raise nonzero entries to FAINT: what is lost must never look like an exact zero."""
-    for i in range(begin, end):
-        if X[i] != 0 and abs(X[i]) < FAINT:
-            X[i] = math.copysign(FAINT, X[i])
 
 
 @jit
@@ -209,12 +209,7 @@ def _tidy(S, S_bits, C, C_bits, now, size, rest):
         least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
     if least < BOTTOM // 2:
         shift, _, _ = _level(S, C, now, size, rest)
-        least = BOTTOM // 2
-        _raise_faint(C, now * rest, (now + 1) * rest)
-        least, _ = _least(C_bits, now * rest, (now + 1) * rest)
-        if exact:
-            _raise_faint(S, now * size, (now + 1) * size)
-            least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
+        least = max(least - shift, FAINTEST)
     return shift, least
 
 
@@ -318,6 +313,7 @@ def _one_strip(
             shift, state[1] = _tidy(S, S_bits, C, C_bits, now, size, rest)
             state[0] += shift
         state[1] += lost
+        state[3] |= state[1] < NORMAL
         if left:
             sparse = zeros * SPARSE >= n and (transpose or keep == 0.0)
             _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts)
@@ -333,7 +329,7 @@ def _one_strip(
         c = column[state[2]] - offset
         if c >= 0:
             squares[c], exponents[c] = total, state[0]
-            gaps[c] = 0.0 if not left else _combine(
+            gaps[c] = (math.inf if state[3] else 0.0) if not left else _combine(
                 S, now * size, lists, stride, 6 * stride, 7 * stride, counts[0], n_columns, C,
                 3 * rest, now * rest, ones, -1.0, 4 * rest, square,
             )  # fmt: skip
@@ -350,9 +346,9 @@ def strip_steps(
 ):  # fmt: skip
     """P <- J P (or J^T P backwards) through a block, strips begin .. end - 1 of all R G.
 
-    P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 3) of int64 (exponent,
-    lower bound of the smallest entry's, steps absorbed) are carried on. At the columns of lags,
-    less `offset`, squares (R G, C) receive the sums of squares of strips, gaps those of S x - C, to
+    P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 4) of int64 (exponent,
+    lower bound of the smallest entry's, steps absorbed, whether entries may be lost) are carried
+    on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of strips, gaps those of S x - C, to
     be times 4**exponents; x (n, CHECKS) has a row for each column of P.
     Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
     """
