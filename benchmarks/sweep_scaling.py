@@ -3,8 +3,8 @@
 python benchmarks/sweep_scaling.py [LARGEST]      (default: 100000 points; 5 min)
 
 Every row is a process of its own. Memory is the peak of the driver, of a run and of one that finds
-all finished, above what it held after a first sweep of 2000 points and beyond the arrays that the
-sweep returns (``answer``). Linux alone tells it.
+all finished, above what it held after a first sweep of 10000 points and beyond the arrays that the
+sweep returns (``answer``). Linux alone tells it. The sweep has a cost, so that points are ordered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gradprop.store import Store
 from gradprop.sweep import Sweep, SweepResult
 
 TARGET, N_WORKERS = 10**7, 100
-FIRST, N_CALLS = 2000, 2000
+FIRST, N_CALLS = 10**4, 2000
 PROCESS = Path("/proc/self")
 KINDS = {"serial": 0, "dask, 1": 1, "dask, 2": 2}
 Row = dict[str, float]
@@ -65,7 +65,8 @@ def size(result: SweepResult) -> int:
 
 def measured(n_points: int, executor: Executor | None, folder: Path) -> Row:
     """ms a point to build, to run and to find finished; bytes a point of file and of memory."""
-    run(sweep(FIRST), folder / "first.sqlite", executor)
+    for first in (executor, None):
+        run(sweep(FIRST), folder / "first.sqlite", first)
     path, before = folder / "a.sqlite", held()
     start = time.perf_counter()
     made = sweep(n_points)
@@ -82,8 +83,6 @@ def measured(n_points: int, executor: Executor | None, folder: Path) -> Row:
     found = {k: 1e3 * t / n_points for k, t in times.items()} | {
         k: b / n_points for k, b in total.items()
     }
-    if executor is not None and n_points == FIRST:
-        found |= calls(executor)
     return found
 
 
@@ -98,10 +97,12 @@ def calls(executor: Executor) -> Row:
 
 
 def one(kind: str, n_points: int) -> None:
-    """A row of the table, as JSON on stdout."""
+    """A row of the table, as JSON on stdout; without points, of empty calls."""
     workers = dask_executor("local", KINDS[kind]) if KINDS[kind] else nullcontext()
     with tempfile.TemporaryDirectory() as folder, workers as executor:
-        print(json.dumps(measured(n_points, executor, Path(folder))))
+        print(
+            json.dumps(measured(n_points, executor, Path(folder)) if n_points else calls(executor))
+        )
 
 
 def row(kind: str, n_points: int) -> Row:
@@ -111,22 +112,20 @@ def row(kind: str, n_points: int) -> Row:
     return found
 
 
-def table(largest: int) -> dict[str, Row]:
+def table(largest: int) -> Row:
     print("  points  run by      build   run  again ms/point;  file  answer  memory bytes/point")
     last = {}
-    for n in (n for n in (FIRST, 10**4, 10**5, 10**6) if n <= largest):
+    for n in (n for n in (10**4, 10**5, 10**6) if n <= largest):
         for kind in KINDS:
-            found = row(kind, n)
-            last[kind] = last.get(kind, {}) | found
+            last[kind] = found = row(kind, n)
             times = "".join(f"{found[k]:7.3f}" for k in ("build", "run", "again"))
             sizes = "".join(f"{found[k]:8.0f}" for k in ("file", "answer", "memory"))
             print(f"{n:8d}  {kind:8}{times}         {sizes}", flush=True)
-    return last
+    return last["dask, 2"] | row("dask, 2", 0)
 
 
-def project(last: dict[str, Row]) -> None:
+def project(found: Row) -> None:
     """Ten million points of a second each on a hundred workers, the tightest limit first."""
-    found = last["dask, 2"]
     work = TARGET / N_WORKERS
     groups = f"it settles {found['calls']:.0f} groups a second"
     hours = f"{TARGET * found['run'] / 3.6e6:.2f} h"

@@ -144,6 +144,8 @@ def run_in_executor(
                 if not waiting:
                     raise KeyboardInterrupt
     except BrokenExecutor as error:
+        if asked_to_stop():  # Ctrl-C ends workers that have only begun to start
+            raise KeyboardInterrupt from error
         raise WorkersLostError(
             f"a worker process ended without an answer ({error}): perhaps memory ran out; try "
             "fewer workers (--jobs). What is finished is kept."

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ _CANONICAL = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 )
 _ROWS = 2**13  # lines of a table that are text at a time
+_PIECE = 2**20  # bytes of an array that are compressed at a time
 
 
 def plain(value: Any) -> Any:
@@ -80,7 +81,7 @@ def data_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that is, at any moment, the old one or the new one, never a part of it."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -104,7 +105,7 @@ def write_atomically(path: Path, content: bytes) -> Path:
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
     """Write arrays as ``.npz``: sorted by name, no times, no pickle, atomically.
 
-    Beside the arrays it needs a few ten MB, whatever their size.
+    Beside the arrays it needs a few MB, whatever their size.
     """
     with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(arrays):
@@ -113,10 +114,20 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Path:
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             with archive.open(entry, "w", force_zip64=True) as member:
-                np.lib.format.write_array(
-                    member, np.asanyarray(arrays[name]), version=(1, 0), allow_pickle=False
-                )
+                _write_npy(member, np.asanyarray(arrays[name]))
     return path
+
+
+def _write_npy(file: IO[bytes], array: NDArray[Any]) -> None:
+    """What numpy's ``write_array`` writes, without its buffers of 16 MiB."""
+    if array.dtype.hasobject:
+        raise ValueError("Object arrays cannot be saved.")
+    about = np.lib.format.header_data_from_array_1_0(array)
+    np.lib.format.write_array_header_1_0(file, about)
+    flat = (array.T if about["fortran_order"] else array).reshape(-1)
+    step = max(_PIECE // max(array.itemsize, 1), 1)
+    for start in range(0, flat.size, step):
+        file.write(flat[start : start + step].tobytes())
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from gradprop._checks import integer
@@ -132,6 +132,7 @@ def _local_cluster(n_workers: int) -> Iterator[Any]:
     with (
         # Else a worker is given up that happens to be down 15 s after it died before.
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1000h"}),
+        _short_logs(),
         tempfile.TemporaryDirectory(prefix="gradprop-") as folder,
         LocalCluster(
             n_workers=n_workers,
@@ -144,6 +145,16 @@ def _local_cluster(n_workers: int) -> Iterator[Any]:
         ) as cluster,
     ):
         yield cluster
+
+
+def _short_logs() -> AbstractContextManager[Any]:
+    """Of the last messages dask keeps copies, 1000 a connection: groups of points in them too."""
+    import dask.config
+
+    kept: AbstractContextManager[Any] = dask.config.set(
+        {"distributed.admin.low-level-log-length": 10}
+    )
+    return kept
 
 
 class DaskExecutor(Executor):
@@ -163,7 +174,8 @@ class DaskExecutor(Executor):
         from distributed import Client
 
         try:
-            return Client(self._address, timeout=seconds, set_as_default=False)
+            with _short_logs():
+                return Client(self._address, timeout=seconds, set_as_default=False)
         except (OSError, ValueError, RuntimeError) as error:
             raise SchedulerError(
                 f"no scheduler answers at {self._address} within {seconds:.0f} s ({error}): start "
