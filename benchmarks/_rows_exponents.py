@@ -21,8 +21,8 @@ SATURATED = (3.0, 8.0)
 """Shown only: trailing exponents there depend on rounding, in any library."""
 
 SHAPES = {16: (8, 1600), 32: (8, 800), 64: (8, 96), 128: (4, 96), 256: (2, 96)}
-"""Networks of each gain and steps, by n. Sums are recorded 100 times over 100 steps or more, 10 times
-over fewer: a few hundred steps would be orthonormalised more often than thousands are."""
+"""Networks of each gain and steps, by n. Sums are recorded 100 times over 100 steps or more, 10
+times over fewer: a few hundred steps would be orthonormalised more often than thousands are."""
 SECONDS, SHOWN_SECONDS = 2.5, 1.0
 APART = 1e-9
 TOGETHER = 24
