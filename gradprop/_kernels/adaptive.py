@@ -12,17 +12,15 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.factor import absorb
+from gradprop._kernels.factor import absorb_strips, workspace
 from gradprop._kernels.householder import factorise
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate
 from gradprop._kernels.stripqr import (
     defect,
-    from_strips,
     orthonormalise,
     pack,
     push,
-    to_strips,
 )
 from gradprop._kernels.tiles import ROWS, WIDTH
 
@@ -47,26 +45,21 @@ def _keep(A, out):
 
 
 @jit
-def _spread(upper):
-    """Ln of the longest column over the smallest pivot; inf where one is zero."""
-    k = upper.shape[0]
-    longest, smallest = 0.0, np.inf
-    for j in range(k):
-        square = 0.0
-        for i in range(j + 1):
-            square += upper[i, j] * upper[i, j]
-        longest = max(longest, square)
-        smallest = min(smallest, abs(upper[j, j]))
+def _spread(R, k):
+    """Ln of the longest column of R, in strips, over the smallest pivot; inf where one is zero."""
+    longest, smallest, own = 0.0, np.inf, np.empty(WIDTH)
+    for s in range(R.shape[0]):
+        first, last = s * WIDTH, min((s + 1) * WIDTH, k)
+        own[:] = 0.0
+        for i in range(first):
+            for c in range(WIDTH):
+                own[c] += R[s, i, c] * R[s, i, c]
+        for j in range(first, last):
+            for i in range(first, j + 1):
+                own[j - first] += R[s, i, j - first] ** 2
+            longest = max(longest, own[j - first])
+            smallest = min(smallest, abs(R[s, j, j - first]))
     return 0.5 * math.log(longest) - math.log(smallest) if smallest > 0.0 else np.inf
-
-
-@jit
-def _close(P, B, shift, counted, sums, carry, zero, unsure, history):
-    """`factor.absorb` of a panel in strips, by way of B (n, k); returns ln of the spread."""
-    from_strips(P, B)
-    upper = absorb(B, shift, counted, sums, carry, zero, unsure, history)
-    to_strips(B, P)
-    return _spread(upper)
 
 
 @jit
@@ -77,17 +70,19 @@ def _total(sums, carry, row):
 
 
 @jit
-def _record(P, panels, T, exponent, sums, carry, row):
+def _record(P, work, exponent, sums, carry, row):
     """row <- the sums once the panel P, times 2**exponent, will have been orthonormalised."""
-    k, aside, largest = row.size, panels[2], 0.0
+    R, V, T, _ = work
+    k, largest = row.size, 0.0
     for s in range(P.shape[0]):
-        _keep(P[s], aside[s])
-        for entry in aside[s].flat:
-            largest = max(largest, abs(entry))
+        _keep(P[s], R[s])
+        for i in range(P.shape[1]):
+            for c in range(WIDTH):
+                largest = max(largest, abs(P[s, i, c]))
     if largest < 2.0**400:
-        factorise(aside, k, panels[3], T)
+        factorise(R, k, V, T)
         for i in range(k):
-            pivot = abs(aside[i // WIDTH, i, i % WIDTH])
+            pivot = abs(R[i // WIDTH, i, i % WIDTH])
             row[i] = sums[i] + carry[i] + math.log(pivot) + exponent * LN2
 
 
@@ -101,66 +96,32 @@ def _within_one(d):
 
 
 @jit
-def _take(packed, scale, d, a, P, out):
-    """`stripqr.push` with the row scales d (n,) of one step; `scale` is scratch, zero behind n."""
-    for i in range(d.size):
-        scale[i] = d[i]
-    push(packed, scale, a, P, out)
-
-
-@jit
-def _several_steps(
-    M, index, d, e, a, t, p, burn_in, Q, scratch, sums, carry, age, edges, met, history
+def _push_steps(
+    M, index, d, e, a, t, p, cheap, Q, scratch, work, sums, carry, age, edges, met, history
 ):
-    """Take the steps t .. t + p - 1 from Q to the next one, which is in the first of the scratch.
+    """Take the steps t .. t + p - 1 from Q to the first of the scratch panels; record on the way.
 
-    Returns ln of the spread and `met`. Only where that spread is within LIMIT is anything added to
-    the sums.
+    Returns the power of two left out, `met`, and whether a cheap panel can be trusted.
     """
-    panels, packed, held, scale, inside, T, pivots = scratch
-    exponent, k, before, seen = 0, pivots.size, Q, met
-    now = (p - 1) % 2
+    panels, packed, held, scale = scratch
+    n, exponent, now, before = d.shape[1], 0, (p - 1) % 2, Q
     for s in range(t, t + p):
-        if not _within_one(d[s]):
+        if cheap and not _within_one(d[s]):
             # rows farther apart than 2**900: entries of a panel could underflow and grow again
-            return np.inf, met
-        _hold(M, index[s], packed, held)
-        _take(packed, scale, d[s], a[s], before, panels[now])
+            return 0, met, False
+        if held[0] != index[s]:
+            pack(M[index[s]], packed)
+            held[0] = index[s]
+        for i in range(n):
+            scale[i] = d[s, i]
+        push(packed, scale, a[s], before, panels[now])
         before = panels[now]
         now = 1 - now
         exponent += e[s]
-        age += 1
-        if seen < edges.size and age == edges[seen]:
-            _record(before, panels, T, exponent, sums, carry, history[seen])
-            seen += 1
-    spread = orthonormalise(before, k, inside, pivots)
-    if not spread <= LIMIT:
-        return spread, met
-    if not defect(before, k) <= NEAR:
-        return np.inf, met
-    if age > burn_in:
-        for i in range(k):
-            _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
-    return spread, seen
-
-
-@jit
-def _hold(M, which, packed, held):
-    """Pack M[which] unless it is."""
-    if held[0] != which:
-        pack(M[which], packed)
-        held[0] = which
-
-
-@jit
-def _scratch(S, N, n, k):
-    """Four panels, a packed matrix and which it is, row scales, and what a panel leaves behind."""
-    held = np.empty(1, np.int64)
-    held[0] = -1
-    return (
-        np.zeros((4, S, N, WIDTH)), np.zeros((N // ROWS, n, ROWS)), held, np.zeros(N),
-        np.zeros((S * WIDTH, WIDTH)), np.zeros((S, WIDTH, WIDTH)), np.zeros(k),
-    )  # fmt: skip
+        if cheap and met < edges.size and age + (s - t) + 1 == edges[met]:
+            _record(before, work, exponent, sums, carry, history[met])
+            met += 1
+    return exponent, met, True
 
 
 @jit
@@ -183,19 +144,18 @@ def _next_period(pace, rate, p, spread, longest):
 
 
 @jit
-def _householder_step(
-    M, which, d, e, a, counted, Q, B, scratch, sums, carry, zero, unsure, history, pace, longest
-):
-    """One step to the next Q by Householder QR; allows a panel of one step when that seems safe."""
-    panels, packed, held, scale = scratch[0], scratch[1], scratch[2], scratch[3]
-    _hold(M, which, packed, held)
-    _take(packed, scale, d, a, Q, panels[0])
-    spread = _close(panels[0], B, e, counted, sums, carry, zero, unsure, history)
-    for s in range(Q.shape[0]):
-        _keep(panels[0, s], Q[s])
-    pace[1] -= 1
-    if pace[1] <= 0 and spread <= TARGET:
-        pace[0] = min(1, longest)
+def _add(pivots, exponent, sums, carry):
+    """Add the logarithms of pivots times 2**exponent to the sums."""
+    for i in range(pivots.size):
+        _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
+
+
+@jit
+def _settle(P, work, sums, carry, pivots):
+    """Start the sums, empty so far, with what P lacks to be orthonormal, which R repays later."""
+    _record(P, work, np.int64(0), sums, carry, pivots)
+    for i in range(pivots.size):
+        sums[i] = -pivots[i]
 
 
 @jit
@@ -210,34 +170,43 @@ def exponent_steps(
     caller presents the steps from age[r] on again, with those that follow. Nothing depends on how
     steps are cut into blocks.
     """
-    n, k = M.shape[1], sums.shape[1]
-    scratch, B = _scratch(Q.shape[1], Q.shape[2], n, k), np.empty((n, k))
+    (_, S, N, _), n, k = Q.shape, M.shape[1], sums.shape[1]
+    panels, held, pivots = np.zeros((2, S, N, WIDTH)), np.full(1, -1), np.zeros(k)
+    scratch = panels, np.zeros((N // ROWS, n, ROWS)), held, np.zeros(N)
+    work, inside = workspace(S, N), np.zeros((S * WIDTH, WIDTH))
     for r in range(Q.shape[0]):
         while age[r] < n_valid[r]:
             t, stop = age[r] - first, burn_in if age[r] < burn_in else n_valid[r]
-            p = min(max(pace[r, 0], 1), stop - age[r])
+            cheap, p = pace[r, 0] > 0, min(max(pace[r, 0], 1), stop - age[r])
             if t + p > index.shape[1]:
                 break
-            if pace[r, 0] == 0:
-                age[r] += 1
-                _householder_step(
-                    M, index[r, t], d[r, t], e[r, t], a[r, t], age[r] > burn_in, Q[r], B, scratch,
-                    sums[r], carry[r], zero[r], unsure[r], history[r], pace[r], longest,
-                )  # fmt: skip
-                if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
-                    _total(sums[r], carry[r], history[r, met[r]])
-                    met[r] += 1
-                continue
-            spread, seen = _several_steps(
-                M, index[r], d[r], e[r], a[r], t, p, burn_in, Q[r], scratch,
-                sums[r], carry[r], age[r], edges[r], met[r], history[r],
+            exponent, seen, safe = _push_steps(
+                M, index[r], d[r], e[r], a[r], t, p, cheap, Q[r], scratch, work, sums[r], carry[r],
+                age[r], edges[r], met[r], history[r],
             )  # fmt: skip
-            _next_period(pace[r], rate[r], p, spread, longest)
-            if not spread <= LIMIT:
-                continue
-            for s in range(Q.shape[1]):
-                _keep(scratch[0][0, s], Q[r, s])
+            if cheap:
+                spread = orthonormalise(panels[0], k, inside, pivots) if safe else np.inf
+                if spread <= LIMIT and not defect(panels[0], k) <= NEAR:
+                    spread = np.inf
+                _next_period(pace[r], rate[r], p, spread, longest)
+                if not spread <= LIMIT:
+                    continue
+                if age[r] + p > burn_in:
+                    _add(pivots, exponent, sums[r], carry[r])
+                elif age[r] + p == burn_in:
+                    _settle(panels[0], work, sums[r], carry[r], pivots)
+            else:
+                counted = age[r] >= burn_in
+                absorb_strips(
+                    panels[0], n, work, exponent, counted, sums[r], carry[r], zero[r], unsure[r],
+                    history[r],
+                )  # fmt: skip
+                pace[r, 1] -= 1
+                if pace[r, 1] <= 0 and _spread(work[0], k) <= TARGET:
+                    pace[r, 0] = min(1, longest)
+            for s in range(S):
+                _keep(panels[0, s], Q[r, s])
             age[r], met[r] = age[r] + p, seen
-            if age[r] == burn_in:
-                counted = age[r] > burn_in  # no constant, for which all would be compiled again
-                _close(Q[r], B, e[r, t], counted, sums[r], carry[r], zero[r], unsure[r], history[r])
+            if not cheap and met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
+                _total(sums[r], carry[r], history[r, met[r]])
+                met[r] += 1

@@ -10,6 +10,7 @@ import numpy as np
 from gradprop._kernels.householder import factorise, form
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate, times
+from gradprop._kernels.stripqr import from_strips, to_strips
 from gradprop._kernels.tiles import ROWS, WIDTH
 
 LN2 = math.log(2.0)
@@ -26,48 +27,38 @@ def row_largest(B):
 
 
 @jit
-def _sizes(largest):
-    """Binary exponents of the sizes of rows; -inf for zeros. Rows of about 1 are all alike.
-
-    Sorted by them, rows that differ little stay where they are, and triangles remain triangles.
-    """
-    sizes = np.empty(largest.size)
-    for i in range(largest.size):
-        sizes[i] = math.frexp(1.5 * largest[i])[1] if largest[i] > 0.0 else -np.inf
-    return sizes
-
-
-@jit
 def is_lost(pivot, n, row, largest_row):
     """Whether a pivot was lost in rounding, or reflectors underflow on its row."""
     return pivot <= 4 * n * EPS * row or row < 2.0**-900 * largest_row
 
 
 @jit
-def _zero_columns(B):
-    """1 where a column of B is exactly zero."""
-    n, k = B.shape
-    dead = np.ones(k, np.int64)
-    for j in range(k):
-        for i in range(n):
-            if B[i, j] != 0.0:
+def _zero_columns(P, dead):
+    """dead (k,) <- 1 where a column of P, in strips, is exactly zero; returns how many are."""
+    found = 0
+    for j in range(dead.size):
+        dead[j] = 1
+        for i in range(P.shape[1]):
+            if P[j // WIDTH, i, j % WIDTH] != 0.0:
                 dead[j] = 0
-    return dead
+                break
+        found += dead[j]
+    return found
 
 
 @jit
-def _dependent_column(upper):
-    """1 at the first pivot that is exactly zero though columns behind it are not."""
-    k = upper.shape[1]
-    dead = np.zeros(k, np.int64)
+def _dependent_column(R, dead):
+    """dead (k,) <- 1 at the first pivot that is exactly zero though columns behind it are not."""
+    k = dead.size
+    dead[:] = 0
     for i in range(k):
-        if upper[i, i] == 0.0:
+        if R[i // WIDTH, i, i % WIDTH] == 0.0:
             for j in range(i + 1, k):
                 for h in range(i, j + 1):
-                    if upper[h, j] != 0.0:
+                    if R[j // WIDTH, h, j % WIDTH] != 0.0:
                         dead[i] = 1
-                        return dead
-    return dead
+                        return 1
+    return 0
 
 
 @jit
@@ -99,36 +90,24 @@ def take_columns(A, order):
 
 
 @jit
-def _factorise_rows(B, order, P, V, T, upper):
-    """P, V, T <- `householder.factorise` of the rows of B in that order, upper (k, k) <- R."""
-    k = upper.shape[0]
-    for s in range(P.shape[0]):
-        for i in range(order.size):
-            for j in range(s * WIDTH, min((s + 1) * WIDTH, k)):
-                P[s, i, j - s * WIDTH] = B[order[i], j]
-    factorise(P, k, V, T)
-    for i in range(k):
-        for j in range(k):
-            upper[i, j] = P[j // WIDTH, i, j % WIDTH] if j >= i else 0.0
-
-
-@jit
-def _move_last(dead, B, sums, carry, zero, unsure, history):
-    """Stable: marked columns of B, and what belongs to them, go behind the others."""
-    total = np.sum(dead)
-    if total == 0 or np.sum(dead[dead.size - total :]) == total:
+def _move_last(dead, P, sums, carry, zero, unsure, history):
+    """Stable: marked columns of P, and what belongs to them, go behind the others."""
+    k, total = dead.size, np.sum(dead)
+    if np.sum(dead[k - total :]) == total:
         return
-    order = np.empty(dead.size, np.int64)
-    living, lost = 0, dead.size - total
-    for i in range(dead.size):
+    order = np.empty(k, np.int64)
+    living, lost = 0, k - total
+    for i in range(k):
         if dead[i]:
             order[lost] = i
             lost += 1
         else:
             order[living] = i
             living += 1
-    k = order.size
-    take_columns(B, order)
+    columns = np.empty((P.shape[1], k))
+    from_strips(P, columns)
+    take_columns(columns, order)
+    to_strips(columns, P)
     take_columns(history, order)
     take_columns(sums.reshape(1, k), order)
     take_columns(carry.reshape(1, k), order)
@@ -137,44 +116,89 @@ def _move_last(dead, B, sums, carry, zero, unsure, history):
 
 
 @jit
-def absorb(B, shift, counted, sums, carry, zero, unsure, history):
-    """B (n, k) <- Q of B = Q R; where `counted`, adds ln |R_ii| + shift ln 2 to the sums (k,).
+def _by_rows(P, order, out, back):
+    """out <- the rows of P in that order, or (`back`) P's into those places of out."""
+    for s in range(P.shape[0]):
+        for i in range(order.size):
+            row, place = (P[s, i], out[s, order[i]]) if back else (P[s, order[i]], out[s, i])
+            for c in range(WIDTH):
+                place[c] = row[c]
+
+
+@jit
+def _row_sizes(P, n):
+    """Largest magnitude in each row, and its binary exponent (-inf for 0). Rows of 1 are alike.
+
+    Sorted by exponents, rows that differ little stay where they are, and triangles remain so.
+    """
+    largest, sizes, own = np.zeros(n), np.empty(n), np.empty(WIDTH)
+    for i in range(n):
+        own[:] = 0.0
+        for s in range(P.shape[0]):
+            for c in range(WIDTH):
+                size = abs(P[s, i, c])
+                own[c] = size if size > own[c] else own[c]
+        for c in range(WIDTH):
+            largest[i] = max(largest[i], own[c])
+        sizes[i] = math.frexp(1.5 * largest[i])[1] if largest[i] > 0.0 else -np.inf
+    return largest, sizes
+
+
+@jit
+def absorb_strips(P, n, work, shift, counted, sums, carry, zero, unsure, history):
+    """P <- Q of P = Q R, in strips; where `counted`, adds ln |R_ii| + shift ln 2 to the sums (k,).
 
     Rows are sorted by size first, up to factors of two: on graded rows Householder QR is then
-    accurate row by row.
-    zero (k,) marks exact zeros: a direction that is lost moves last, and what belongs to it in
-    sums, history (H, k) ... with it, so that it does not stand before living ones. unsure (k,)
-    marks pivots lost in rounding. Returns R (k, k). 4 n k^2 flops.
+    accurate row by row. zero (k,) marks exact zeros: a direction that is lost moves last, and what
+    belongs to it in sums, history (H, k) ... with it, so that it does not stand before living ones.
+    unsure (k,) marks pivots lost in rounding. R stands in
+    the first of `work` (see `workspace`). 8/3 k^3 flops for n = k.
     """
-    n, k = B.shape
-    _move_last(_zero_columns(B), B, sums, carry, zero, unsure, history)
-    largest = row_largest(B)
-    order = descending(_sizes(largest))
-    S, N = -(-k // WIDTH), -(-n // ROWS) * ROWS
-    P, V, T, upper = (
-        np.zeros((S, N, WIDTH)), np.empty((S, N, WIDTH)), np.empty((S, WIDTH, WIDTH)),
-        np.empty((k, k)),
-    )  # fmt: skip
-    _factorise_rows(B, order, P, V, T, upper)
-    dead = _dependent_column(upper)
-    while np.sum(dead) > 0:
+    R, V, T, Q = work
+    k = sums.size
+    dead = np.empty(k, np.int64)
+    if _zero_columns(P, dead) > 0:
+        _move_last(dead, P, sums, carry, zero, unsure, history)
+    largest, sizes = _row_sizes(P, n)
+    order = descending(sizes)
+    _by_rows(P, order, R, False)
+    factorise(R, k, V, T)
+    while _dependent_column(R, dead) > 0:
         # its arbitrary basis vector must not stand before living columns
-        _move_last(dead, B, sums, carry, zero, unsure, history)
-        P[:] = 0.0
-        _factorise_rows(B, order, P, V, T, upper)
-        dead = _dependent_column(upper)
-    form(V, T, k, P)
+        _move_last(dead, P, sums, carry, zero, unsure, history)
+        _by_rows(P, order, R, False)
+        factorise(R, k, V, T)
     for i in range(k):
-        pivot = abs(upper[i, i])
+        pivot = abs(R[i // WIDTH, i, i % WIDTH])
         if pivot == 0.0:
             zero[i] = 1
         elif is_lost(pivot, n, largest[order[i]], largest[order[0]]):
             unsure[i] = 1
         if pivot > 0.0 and counted:
             _accumulate(sums, carry, i, math.log(pivot) + shift * LN2)
-    for i in range(n):
-        for j in range(k):
-            B[order[i], j] = P[j // WIDTH, i, j % WIDTH]
+    form(V, T, k, Q)
+    _by_rows(Q, order, P, True)
+
+
+@jit
+def workspace(S, N):
+    """What `absorb_strips` works in."""
+    strips = np.zeros((3, S, N, WIDTH))
+    return strips[0], strips[1], np.zeros((S, WIDTH, WIDTH)), strips[2]
+
+
+@jit
+def absorb(B, shift, counted, sums, carry, zero, unsure, history):
+    """`absorb_strips` of B (n, k); returns R (k, k)."""
+    n, k = B.shape
+    S, N = -(-k // WIDTH), -(-n // ROWS) * ROWS
+    P, upper, work = np.zeros((S, N, WIDTH)), np.zeros((k, k)), workspace(S, N)
+    to_strips(B, P)
+    absorb_strips(P, n, work, shift, counted, sums, carry, zero, unsure, history)
+    for i in range(k):
+        for j in range(i, k):
+            upper[i, j] = work[0][j // WIDTH, i, j % WIDTH]
+    from_strips(P, B)
     return upper
 
 
