@@ -265,7 +265,7 @@ def singular_values(
     columns sorted by scale before each QR [1]_, by block Gram-Schmidt where the panel is well
     conditioned (Q is then orthonormal to about 1e-4 only, but Q R is the panel to rounding, and a
     closing Householder QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on
-    the scaled rows finishes [2]_. There is no a-priori bound: the product is therefore formed three times
+    the scaled rows finishes [2]_. There is no a-priori bound: the product is formed three times
     (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
     difference up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros.
     What is then not known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in

@@ -1,4 +1,4 @@
-"""Block Gram-Schmidt: Q R is the panel row by row, Q is well conditioned, and it knows its limit."""
+"""Block Gram-Schmidt: Q R is the panel row by row, Q is well conditioned, up to its limit."""
 
 from __future__ import annotations
 

@@ -95,7 +95,8 @@ def in_a_process(count: int, n: int) -> str:
         "import numpy, scipy.linalg, threadpoolctl, threadwork\n"
         "def blas(): return [c['num_threads'] for c in threadpoolctl.threadpool_info()"
         " if c['user_api'] == 'blas']\n"
-        f"before = blas()\nprint(threadwork.digest({n}))\nassert blas() == before, (before, blas())\n"
+        f"before = blas()\nprint(threadwork.digest({n}))\n"
+        "assert blas() == before, (before, blas())\n"
     )
     env = {**os.environ, "NUMBA_NUM_THREADS": str(count), "OPENBLAS_NUM_THREADS": str(count)}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
