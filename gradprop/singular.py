@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
+from gradprop.environment import single_threaded_blas
 from gradprop.escalation import FIRST_BITS, doubtful_lags, exact_log_singular_values
 from gradprop.graded import GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
@@ -105,7 +106,8 @@ class Spectrum:
         grid = LagGrid(chain, lags, self._anchor)
         if chain.structure == "diagonal":
             return [DiagonalLogs(chain, grid)]
-        rotation = random_rotation(chain.n)
+        with single_threaded_blas():
+            rotation = random_rotation(chain.n)
         direct = GradedFold(chain, grid, grid.reverse, None, self._group)
         rotated = GradedFold(chain, grid, grid.reverse, rotation, self._group)
         against = [
@@ -263,7 +265,7 @@ def singular_values(
     columns sorted by scale before each QR [1]_, by block Gram-Schmidt where the panel is well
     conditioned (Q is then orthonormal to about 1e-4 only, but Q R is the panel to rounding, and a
     closing Householder QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on
-    the scaled rows finishes [2]_. There is no a-priori bound: the product is therefore formed three times
+    the scaled rows finishes [2]_. There is no a-priori bound: the product is formed three times
     (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
     difference up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros.
     What is then not known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in

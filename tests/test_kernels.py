@@ -18,7 +18,7 @@ from exact import exact_product, mp_log_singular_values, rank_and_minor
 from helpers import ROOT, layouts, same, tolerance
 
 import gradprop as gp
-from gradprop._kernels import cells, factor, graded, jacobi, products, structure
+from gradprop._kernels import cells, factor, graded, jacobi, pivoted, products, structure
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
 
 EPS = float(np.finfo(np.float64).eps)
@@ -427,7 +427,7 @@ def test_pivoted_qr_stops_at_the_exact_rank():
     rng = np.random.default_rng(3)
     B = rng.integers(-3, 4, (6, 3)).astype(float) @ np.eye(3, 5)
     weight = np.array([0.0, 40.0, 3.0, 90.0, -7.0])
-    Q, R, order = graded._pivoted_qr(B, weight)
+    Q, R, order = pivoted.pivoted_qr(B, weight)
     assert Q.shape == (6, 3)
     assert order[0] == 1  # the heaviest column that is not zero
     np.testing.assert_allclose(Q @ R, B[:, order], atol=tolerance(np.float64, 6, 1) * 10)

@@ -173,6 +173,47 @@ def test_sum_is_the_log_determinant():
         assert abs(values.log_sigma.sum() - total) <= values.error.sum() + 1e-12 * abs(total)
 
 
+def test_several_blocks_of_columns():
+    """18 columns are two blocks, against integers; 70 are three, against the determinant."""
+    J = random_chain(np.random.default_rng(18), "tanh", 12, 18)
+    values = gp.singular_values(dense(J))
+    assert check(values, mp_log_singular_values(J)) == 0
+    J = random_chain(np.random.default_rng(70), "tanh", 30, 70)
+    values, total = gp.singular_values(dense(J)), dense(J).log_abs_det()
+    assert values.resolved.all()
+    assert abs(values.log_sigma.sum() - total) <= values.error.sum() + 1e-12 * abs(total)
+
+
+# --- several Jacobians at once -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [2, 4])
+def test_grouped_steps_are_right_to_their_error(group):
+    """Wrong nowhere; the smallest values lose digits, which their error says."""
+    for seed in range(4 * len(FAMILIES)):
+        rng = np.random.default_rng([24, seed])
+        n, steps = int(rng.choice(SMALL)), int(rng.integers(1, 40))
+        J = random_chain(rng, FAMILIES[seed % len(FAMILIES)], steps, n)
+        check(gp.singular_values(dense(J), group=group), mp_log_singular_values(J))
+    J = random_chain(np.random.default_rng(24), "tanh", 9, 12)
+    values = gp.singular_values(dense(J), lags=[1, 8, 9], group=group, anchor="end")
+    for i, lag in enumerate((1, 8, 9)):
+        assert check(values, mp_log_singular_values(J[9 - lag :]), at=i) == 0
+    alone = gp.singular_values(dense(J), lags=[8], group=group, anchor="end")
+    assert same(alone.log_sigma[0], values.log_sigma[1])
+
+
+def test_grouped_steps_do_not_underflow():
+    """Rows of 1e-200 twice: factored one by one, whatever the group."""
+    J = np.array([np.diag([1.0, 1e-200, 1e-100])] * 4)
+    for group in (1, 2, 4):
+        values = gp.singular_values(dense(J), group=group)
+        assert values.resolved.all()
+        np.testing.assert_allclose(
+            values.log_sigma[0], -math.log(10) * np.array([0.0, 400.0, 800.0]), rtol=4 * EPS
+        )
+
+
 # --- zeros and lost values -----------------------------------------------------------------------
 
 
@@ -415,6 +456,9 @@ def test_one_unit_and_no_steps():
         ({"lags": [5]}, ValueError, r"`lags` must lie in 0\.\.4; got 5"),
         ({"lags": [1.5]}, TypeError, r"`lags` must hold integers"),
         ({"anchor": "both"}, ValueError, r"`anchor` must be one of"),
+        ({"group": 0}, ValueError, r"`group` must be at least 1; got 0"),
+        ({"group": 5}, ValueError, r"`group` must be at most 4; got 5"),
+        ({"group": 1.5}, TypeError, r"`group` must be an integer"),
         ({"tol": 0.0}, ValueError, r"`tol` must be greater than 0"),
         ({"tol": np.inf}, ValueError, r"`tol` must be finite"),
         ({"tol": "small"}, TypeError, r"`tol` must be a real number"),

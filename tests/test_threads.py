@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import joblib
 import numba
 import numpy as np
 import pytest
-from helpers import same
+import threadwork
+from helpers import ROOT, same
 
 import gradprop as gp
 from gradprop import _threads
@@ -79,6 +87,44 @@ def test_p081_power_iteration_in_parallel_is_the_serial_one(threads):
     parallel = gp.jvp(chain, starts)
     assert same(parallel.mantissa, serial.mantissa)
     assert same(parallel.exponent, serial.exponent)
+
+
+def in_a_process(count: int, n: int) -> str:
+    """`digest` in a fresh interpreter of so many threads, which must leave BLAS as it was."""
+    code = (
+        "import numpy, scipy.linalg, threadpoolctl, threadwork\n"
+        "def blas(): return [c['num_threads'] for c in threadpoolctl.threadpool_info()"
+        " if c['user_api'] == 'blas']\n"
+        f"before = blas()\nprint(threadwork.digest({n}))\n"
+        "assert blas() == before, (before, blas())\n"
+    )
+    env = {**os.environ, "NUMBA_NUM_THREADS": str(count), "OPENBLAS_NUM_THREADS": str(count)}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("n", [16, 64, 300])
+def test_processes_of_one_and_two_threads_give_the_same_bytes(n):
+    """300 is a size at which OpenBLAS itself gives other bytes on two threads."""
+    assert in_a_process(1, n) == in_a_process(2, n)
+
+
+@pytest.mark.parametrize("kind", ["spawn", "loky", "threading"])
+def test_workers_of_any_kind_give_the_same_bytes(kind):
+    """Several at once, each with threads of its own (dask: test_cluster.py)."""
+    sizes = [16, 40, 16]
+    if kind == "spawn":
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(threadwork.digest, sizes))
+    else:
+        found = joblib.Parallel(2, backend=kind)(
+            joblib.delayed(threadwork.digest)(n) for n in sizes
+        )
+    assert found == [threadwork.digest(n) for n in sizes]
 
 
 def test_an_error_in_a_thread_comes_out():

@@ -14,9 +14,6 @@ from gradprop._kernels.jit import jit
 NARROW, WIDE = 16, 32
 """Columns orthonormalised at once, of up to 64 and of more; found by experiment, n = 64 ... 256."""
 
-FAR = 1e8
-"""Longest column over smallest pivot at which what is projected out leaves a rest to be trusted."""
-
 
 @jit
 def _cholesky(gram):
@@ -67,7 +64,8 @@ def block_qr(B, upper, limit):
     2165, section 2.
     """
     k = B.shape[0]
-    longest, width = 0.0, NARROW if k <= 64 else WIDE
+    width = NARROW if k <= 64 else WIDE
+    longest, smallest = 0.0, np.inf
     for j in range(0, k, width):
         stop = min(j + width, k)
         own = B[j:stop]
@@ -82,9 +80,8 @@ def block_qr(B, upper, limit):
                 for i in range(stop - j):
                     upper[h, j + i] = inside[h, i]
                     squares[i] += inside[h, i] * inside[h, i]
-        gram, left, smallest = np.dot(own, own.T), 0.0, np.inf
+        gram = np.dot(own, own.T)
         for i in range(stop - j):
-            left = max(left, gram[i, i])
             longest = max(longest, squares[i] + gram[i, i])
         if not (longest < 2.0**900 and _cholesky(gram)):
             return False
@@ -92,7 +89,7 @@ def block_qr(B, upper, limit):
             smallest = min(smallest, gram[i, i])
             for h in range(stop - j):
                 upper[j + i, j + h] = gram[i, h] if h >= i else 0.0
-        if not (math.sqrt(left) <= limit * smallest and math.sqrt(longest) <= FAR * smallest):
+        if not math.sqrt(longest) <= limit * smallest:
             return False
         _solve(gram, own)
     return True

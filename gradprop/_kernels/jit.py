@@ -42,7 +42,9 @@ def cache_folder(module: str) -> str | None:
     """
     user_cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     chosen = getattr(numba.config, "CACHE_DIR", "")
-    bases = [chosen, HERE / "__pycache__", os.path.join(user_cache, "gradprop")]
+    bases = [chosen, HERE / "__pycache__"]
+    if os.path.isabs(user_cache):  # "~" is left as it is where nobody has a home
+        bases.append(os.path.join(user_cache, "gradprop"))
     for base in filter(None, bases):
         folder = Path(base) / f"{module}-{_digest(module)}"
         try:
