@@ -54,7 +54,7 @@ def _least(bits, begin, end):
         least = min(least, (magnitude - 1) & MAGNITUDE)
     if zeros == end - begin:
         return 0, zeros
-    return ((least >> 52) - 1024 if least >> 52 > 0 else -1076), zeros
+    return ((least >> 52) - 1023 if least >> 52 > 0 else -1076), zeros
 
 
 @jit
@@ -348,8 +348,9 @@ def strip_steps(
 
     P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 4) of int64 (exponent,
     lower bound of the smallest entry's, steps absorbed, whether entries may be lost) are carried
-    on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of strips, gaps those of S x - C, to
-    be times 4**exponents; x (n, CHECKS) has a row for each column of P.
+    on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of
+    strips, gaps those of S x - C, to be times 4**exponents; x (n, CHECKS) has a row for each column
+    of P.
     Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
     """
     G, size, n, stride = P.shape[0] // index.shape[0], P.shape[1], ones.size - PADDING, ones.size
