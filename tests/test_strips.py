@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import naive
 import numba
 import numpy as np
 import pytest
@@ -163,6 +164,17 @@ def test_strips_hold_all_columns(n):
         strips_, tiles = _stripfold.strips_of(n, width)
         assert (strips_ - 1) * tiles * width < n <= strips_ * tiles * width
         assert tiles * width <= 64
+
+
+def test_strips_of_different_size_are_joined_in_scale():
+    n, rng = 70, np.random.default_rng(6)
+    J = rng.standard_normal((6, n, n)) / np.sqrt(n)
+    J[0] = np.diag(10.0 ** np.linspace(-40, 40, n))
+    for dtype in ("float64", "float32"):
+        for factors in (J, J * np.exp(-3.0), J[:, ::-1, ::-1]):
+            norms = gp.log_norms(dense(factors), ord="fro", dtype=dtype)
+            plain = naive.log_norms(factors, "fro")
+            assert (np.abs(norms.log_norm - plain) <= norms.error + 1e-13).all()
 
 
 def test_least_exponents_lie_below():
