@@ -133,7 +133,7 @@ class Norms:
 def _product_dtype(dtype: Any) -> np.dtype[Any]:
     """float64 or float32, from anything that NumPy takes for it."""
     try:
-        chosen = np.dtype(dtype)
+        chosen: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise TypeError(f"`dtype` must be float32 or float64; got {dtype!r}.") from error
     if chosen not in (np.dtype(np.float32), np.dtype(np.float64)):
