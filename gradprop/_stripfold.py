@@ -20,7 +20,7 @@ UNSET = int(np.iinfo(np.int64).min)
 
 SPREAD = 40.0
 """Stated error of a norm over the estimate from the check columns. Over 40 000 norms of ten
-families, cancelling ones among them, float64 or ball arithmetic apart, no true error exceeded 5.1
+families, cancelling ones among them, without arbitrary precision, no true error exceeded 5.1
 estimates. An error of rank one makes the estimate chi-square with CHECKS degrees of freedom at
 worst: for four it is 40 times too small once in 10**6 times, for one once in 50."""
 

@@ -133,7 +133,7 @@ class Norms:
 def _product_dtype(dtype: Any) -> np.dtype[Any]:
     """float64 or float32, from anything that NumPy takes for it."""
     try:
-        chosen = np.dtype(dtype)
+        chosen: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise TypeError(f"`dtype` must be float32 or float64; got {dtype!r}.") from error
     if chosen not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -200,9 +200,9 @@ def log_norms(
     stands at later lags (and the status says so), with "end" they are nan.
 
     Nothing over- or underflows. Even norms can be lost to cancellation (A^30 A^-30): products are
-    checked against a second way, and `error` is a multiple of the difference plus the rounding of the logarithm.
-    Where it exceeds 1e-8 the product is formed in ball arithmetic (extra ``exact``); without it,
-    values of which no digit is certain are nan, their error inf.
+    checked against a second way, and `error` is a multiple of the difference plus the rounding of
+    the logarithm. Where it exceeds 1e-8 the product is formed in ball arithmetic (extra ``exact``);
+    without it, values of which no digit is certain are nan, their error inf.
 
     The Frobenius norm: P in strips of up to 64 columns, and of each strip S four fixed combinations
     S x of its columns, carried on their own: 40 times the estimate of ||dP||_F from S x of both is

@@ -72,3 +72,11 @@ def jit(function):
         return numba.njit(cache=True, **options)(function)
     finally:
         numba.config.CACHE_DIR = before
+
+
+def inlined(function):
+    """For a kernel's inner part with one call site: compiled as part of its caller, not alone.
+
+    A callee compiled alone is optimised again with each of its callers' callers.
+    """
+    return numba.njit(inline="always", error_model="numpy", nogil=True)(function)

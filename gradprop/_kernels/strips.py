@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.products import FAINT
 from gradprop._kernels.tile import tile
 
@@ -54,7 +54,7 @@ def _least(bits, begin, end):
         least = min(least, (magnitude - 1) & MAGNITUDE)
     if zeros == end - begin:
         return 0, zeros
-    return ((least >> 52) - 1024 if least >> 52 > 0 else -1076), zeros
+    return ((least >> 52) - 1023 if least >> 52 > 0 else -1076), zeros
 
 
 @jit
@@ -200,7 +200,7 @@ def _level(S, C, now, size, rest):
     return shift, total, True
 
 
-@jit
+@inlined
 def _tidy(S, S_bits, C, C_bits, now, size, rest):
     """Bring S and C away from the end of the range: exponent taken out, that of the least entry."""
     exact, shift = S.itemsize == 8, 0
@@ -213,7 +213,7 @@ def _tidy(S, S_bits, C, C_bits, now, size, rest):
     return shift, least
 
 
-@jit
+@inlined
 def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts):
     """Renew the lists where rows of zeros come or go; `before` is where the d are that made S.
 
@@ -240,7 +240,7 @@ def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scal
     counts[2] = sparse
 
 
-@jit
+@inlined
 def _apply(
     M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
     check_scale, counts, tiles, width, square,
@@ -261,7 +261,7 @@ def _apply(
     )  # fmt: skip
 
 
-@jit
+@inlined
 def _take(
     M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
     check_scale, counts, tiles, width, square,
@@ -290,7 +290,7 @@ def _take(
     return total, shift + more, left
 
 
-@jit
+@inlined
 def _one_strip(
     M, M_check, least_M, index, d, d_bits, e, a, n_valid, transpose, r, S, S_bits, C, C_bits,
     state, lists, scale, check_scale, ones, counts, tiles, width, n_columns, square, column, offset,
@@ -348,8 +348,9 @@ def strip_steps(
 
     P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 4) of int64 (exponent,
     lower bound of the smallest entry's, steps absorbed, whether entries may be lost) are carried
-    on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of strips, gaps those of S x - C, to
-    be times 4**exponents; x (n, CHECKS) has a row for each column of P.
+    on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of
+    strips, gaps those of S x - C, to be times 4**exponents; x (n, CHECKS) has a row for each column
+    of P.
     Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
     """
     G, size, n, stride = P.shape[0] // index.shape[0], P.shape[1], ones.size - PADDING, ones.size
