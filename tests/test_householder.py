@@ -9,7 +9,7 @@ from helpers import tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradprop._kernels import householder, strips
+from gradprop._kernels import householder, stripqr
 from gradprop.lyapunov.growth import in_strips
 
 EPS = float(np.finfo(np.float64).eps)
