@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
-from gradprop.environment import single_threaded_blas
 from gradprop.escalation import FIRST_BITS, doubtful_lags, exact_log_singular_values
 from gradprop.graded import GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
@@ -106,8 +105,7 @@ class Spectrum:
         grid = LagGrid(chain, lags, self._anchor)
         if chain.structure == "diagonal":
             return [DiagonalLogs(chain, grid)]
-        with single_threaded_blas():
-            rotation = random_rotation(chain.n)
+        rotation = random_rotation(chain.n)
         direct = GradedFold(chain, grid, grid.reverse, None, self._group)
         rotated = GradedFold(chain, grid, grid.reverse, rotation, self._group)
         against = [

@@ -19,7 +19,7 @@ def digest(n: int, R: int = 3, steps: int = 4) -> str:
     values = gp.singular_values(chain)
     arrays = [
         gp.lyapunov_spectrum(chain).exponents, gp.log_norms(chain).log_norm,
-        gp.log_norms(chain, ord="fro", anchor="end").log_norm, values.log_sigma, values.error,
+        gp.log_norms(chain, ord="fro", anchor="end").error, values.log_sigma, values.error,
         found.flat, found.x, found.h0,
     ]  # fmt: skip
     whole = hashlib.sha256()
