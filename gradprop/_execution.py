@@ -18,6 +18,7 @@ from concurrent.futures import (
 
 import numpy as np
 
+from gradprop._interrupts import held_back
 from gradprop._points import Point, Points
 from gradprop._work import BATCH, Outcome, Work, compute_batch, compute_group
 from gradprop.environment import available_cores, single_threaded_blas
@@ -133,7 +134,8 @@ def run_in_executor(
             n_workers = int(getattr(executor, "_max_workers", 0) or available_cores())
             while not asked_to_stop() and groups.may_send(len(waiting), 2 * n_workers):
                 group = groups.take(n_workers)
-                answer = executor.submit(compute_group, work, group, 1.5 * GROUP_SECONDS)
+                with held_back():
+                    answer = executor.submit(compute_group, work, group, 1.5 * GROUP_SECONDS)
                 waiting[answer] = group
             done = wait(waiting, timeout=_LOOK_UP_SECONDS, return_when=FIRST_COMPLETED).done
             arrived = [pair for f in done for pair in groups.outcomes(waiting.pop(f), f)]

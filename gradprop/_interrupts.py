@@ -5,10 +5,28 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 _TEXT = "\ninterrupted: finishing what is in hand; press Ctrl-C again to stop at once."
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Hold Ctrl-C back for a moment: processes started meanwhile never see one.
+
+    A terminal sends it to workers too, also before they can say that they leave it to the driver.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Interrupts:
