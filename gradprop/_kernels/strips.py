@@ -13,7 +13,9 @@ it is carried along.
 
 Large arrays are flat, and lists of offsets lie side by side in `lists`, `stride` apart: rows,
 places, marks (of rows in M, S, C); terms, picks, check picks (of terms in M, S, C); spread, columns
-(of columns in S, in x). Arrays that cost time to make come from the caller.
+(of columns in S, in x). Arrays that cost time to make come from the caller. Constants that are
+passed on are written n - n or n // n: of a literal Numba would make a type, and compile the callee
+once more for it.
 """
 
 import math
