@@ -205,8 +205,8 @@ class StripFold:
 
     def errors(self, ord: str) -> tuple[Float, Float]:
         """Errors by column and after everything."""
-        # Few roundings of both ways may agree by chance: they walk at random, one step a factor. One
-        # unit has no other column than 1: a factor rounds once, by half an eps at most.
+        # Few roundings of both ways may agree by chance; they walk at random, one step a factor.
+        # One unit has no other column than 1: a factor rounds once, by half an eps at most.
         lags = self._stops.unique
         walk = lags if self._n == 1 else WALK * np.sqrt(lags)
         total = self._errors + float(np.finfo(self._dtype).eps) * walk

@@ -206,8 +206,9 @@ def log_norms(
 
     The Frobenius norm: P in strips of up to 64 columns, and of each strip S four fixed combinations
     S x of its columns, carried on their own: 40 times the estimate of ||dP||_F from S x of both is
-    stated, and 2 sqrt(lag) eps. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for the check; columns of W
-    that meet a row of zeros (phi' = 0) are left out where these are an eighth or more.
+    stated, and 2 sqrt(lag) eps. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for
+    the check; columns of W that meet a row of zeros (phi' = 0) are left out where these are an
+    eighth or more.
     The 2-norm: P from I and from a random rotation, ten times their difference. Cost 4 n^3 flops a
     step, and the largest singular value at each lag (at n = 64 35 us at short lags, 5 to 9 us at
     long ones). Memory does not grow with T beyond the answer.
