@@ -74,12 +74,18 @@ def draw(rng: np.random.Generator) -> tuple[gp.JacobianChain, np.ndarray]:
         J = np.stack([random_chain(rng, family, steps, n) for _ in range(R)])
         J[rng.random(J.shape[:3]) < rng.choice([0, 0.1])] = 0.0
         return gp.JacobianChain.dense(any_layout(rng, J)), J
-    leak = float(rng.choice([1.0, 1.0, 0.3]))
-    W = rng.standard_normal((R if rng.random() < 0.5 else 1, n, n)) / math.sqrt(n)
-    dphi = rng.uniform(0.05, 1, (R, steps, n)) * 10.0 ** rng.uniform(-3, 3, (R, steps, 1))
+    leak = float(rng.choice([1.0, 1.0, 0.25]))
+    W = short(rng.standard_normal((R if rng.random() < 0.5 else 1, n, n)) / math.sqrt(n))
+    dphi = short(rng.uniform(0.05, 1, (R, steps, n)) * 10.0 ** rng.uniform(-3, 3, (R, steps, 1)))
     dphi[rng.random(dphi.shape) < rng.choice([0.0, 0.1, 0.5, 0.95])] = 0.0
     chain = gp.JacobianChain.row_scaled(any_layout(rng, W), any_layout(rng, dphi), leak=leak)
     return chain, (1 - leak) * np.eye(n) + leak * dphi[..., None] * W[:, None]
+
+
+def short(array: np.ndarray) -> np.ndarray:
+    """Numbers of 12 bits at most, so that the Jacobians compared with do not round themselves."""
+    mantissas, exponents = np.frexp(array)
+    return np.ldexp(np.round(np.ldexp(mantissas, 12)), np.maximum(exponents, -6) - 12)
 
 
 def any_layout(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:

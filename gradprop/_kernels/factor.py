@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.householder import factorise, form
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import FALSE, TRUE, jit
 from gradprop._kernels.products import _accumulate, times
 from gradprop._kernels.stripqr import from_strips, to_strips
 from gradprop._kernels.tiles import ROWS, WIDTH
@@ -161,12 +161,12 @@ def absorb_strips(P, n, work, shift, counted, sums, carry, zero, unsure, history
         _move_last(dead, P, sums, carry, zero, unsure, history)
     largest, sizes = _row_sizes(P, n)
     order = descending(sizes)
-    _by_rows(P, order, R, False)
+    _by_rows(P, order, R, FALSE)
     factorise(R, k, V, T)
     while _dependent_column(R, dead) > 0:
         # its arbitrary basis vector must not stand before living columns
         _move_last(dead, P, sums, carry, zero, unsure, history)
-        _by_rows(P, order, R, False)
+        _by_rows(P, order, R, FALSE)
         factorise(R, k, V, T)
     for i in range(k):
         pivot = abs(R[i // WIDTH, i, i % WIDTH])
@@ -177,7 +177,7 @@ def absorb_strips(P, n, work, shift, counted, sums, carry, zero, unsure, history
         if pivot > 0.0 and counted:
             _accumulate(sums, carry, i, math.log(pivot) + shift * LN2)
     form(V, T, k, Q)
-    _by_rows(Q, order, P, True)
+    _by_rows(Q, order, P, TRUE)
 
 
 @jit

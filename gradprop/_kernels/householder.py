@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import FALSE, TRUE, jit
 from gradprop._kernels.tiles import ROWS, WIDTH, tile, tile_minus
 
 
@@ -120,7 +120,7 @@ def factorise(P, k, V, T):
     scales = np.empty(WIDTH)
     for s in range(S):
         for t in range(s):
-            _apply(V, t, T, True, P, s, work)
+            _apply(V, t, T, TRUE, P, s, work)
         top = s * WIDTH
         for c in range(WIDTH):
             taus[c], scales[c] = 0.0, 0.0
@@ -146,4 +146,4 @@ def form(V, T, k, P):
         for c in range(min(WIDTH, k - t * WIDTH)):
             P[t, t * WIDTH + c, c] = 1.0
         for s in range(t + 1):
-            _apply(V, t - s, T, False, P, t, work)
+            _apply(V, t - s, T, FALSE, P, t, work)

@@ -7,8 +7,13 @@ from functools import cache
 from pathlib import Path
 
 import numba
+import numpy as np
 
 HERE = Path(__file__).parent
+
+ZERO, ONE, FALSE, TRUE = np.int64(0), np.int64(1), np.bool_(False), np.bool_(True)
+"""Constants to call kernels with: of a literal Numba makes a type, and compiles the callee anew."""
+
 IMPORT = re.compile(r"from (?:gradprop\._kernels)?\.?(\w+) import")
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import ZERO, jit
 
 
 @jit
@@ -62,5 +62,5 @@ def pivoted_qr(B, weight):
     for k in range(rank):
         Q[k, k] = 1.0
     for k in range(rank - 1, -1, -1):
-        _reflect(V, k, Q, 0)
+        _reflect(V, k, Q, ZERO)
     return Q, A[:rank], order

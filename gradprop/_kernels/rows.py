@@ -1,10 +1,12 @@
 """phi and phi' over rows: the code is a constant inside each loop, so that LLVM vectorises it.
 
+The code goes on as np.int64, not as a literal, for each of which phi would be compiled anew.
 A loop computes the same bits as the scalar functions one by one. `out` must not be `z` (nor overlap
 it), which would be right but slow.
 """
 
 import numba
+import numpy as np
 
 from .activations import (
     HARD_SIGMOID,
@@ -28,28 +30,28 @@ def phi_row(code, z, out):
     """out (m,) = phi(z), entry by entry."""
     if code == TANH:
         for i in range(z.size):
-            out[i] = phi(TANH, z[i])
+            out[i] = phi(np.int64(TANH), z[i])
     elif code == SIGMOID:
         for i in range(z.size):
-            out[i] = phi(SIGMOID, z[i])
+            out[i] = phi(np.int64(SIGMOID), z[i])
     elif code == RELU:
         for i in range(z.size):
-            out[i] = phi(RELU, z[i])
+            out[i] = phi(np.int64(RELU), z[i])
     elif code == LINEAR:
         for i in range(z.size):
-            out[i] = phi(LINEAR, z[i])
+            out[i] = phi(np.int64(LINEAR), z[i])
     elif code == LEAKY_RELU:
         for i in range(z.size):
-            out[i] = phi(LEAKY_RELU, z[i])
+            out[i] = phi(np.int64(LEAKY_RELU), z[i])
     elif code == HARD_TANH:
         for i in range(z.size):
-            out[i] = phi(HARD_TANH, z[i])
+            out[i] = phi(np.int64(HARD_TANH), z[i])
     elif code == HARD_SIGMOID:
         for i in range(z.size):
-            out[i] = phi(HARD_SIGMOID, z[i])
+            out[i] = phi(np.int64(HARD_SIGMOID), z[i])
     elif code == SELU:
         for i in range(z.size):
-            out[i] = phi(SELU, z[i])
+            out[i] = phi(np.int64(SELU), z[i])
     else:
         for i in range(z.size):
             out[i] = phi(code, z[i])
@@ -60,31 +62,31 @@ def dphi_row(code, z, out):
     """out (m,) = phi'(z), entry by entry."""
     if code == TANH:
         for i in range(z.size):
-            out[i] = dphi(TANH, z[i])
+            out[i] = dphi(np.int64(TANH), z[i])
     elif code == SIGMOID:
         for i in range(z.size):
-            out[i] = dphi(SIGMOID, z[i])
+            out[i] = dphi(np.int64(SIGMOID), z[i])
     elif code == RELU:
         for i in range(z.size):
-            out[i] = dphi(RELU, z[i])
+            out[i] = dphi(np.int64(RELU), z[i])
     elif code == LINEAR:
         for i in range(z.size):
-            out[i] = dphi(LINEAR, z[i])
+            out[i] = dphi(np.int64(LINEAR), z[i])
     elif code == LEAKY_RELU:
         for i in range(z.size):
-            out[i] = dphi(LEAKY_RELU, z[i])
+            out[i] = dphi(np.int64(LEAKY_RELU), z[i])
     elif code == HARD_TANH:
         for i in range(z.size):
-            out[i] = dphi(HARD_TANH, z[i])
+            out[i] = dphi(np.int64(HARD_TANH), z[i])
     elif code == HARD_SIGMOID:
         for i in range(z.size):
-            out[i] = dphi(HARD_SIGMOID, z[i])
+            out[i] = dphi(np.int64(HARD_SIGMOID), z[i])
     elif code == SELU:
         for i in range(z.size):
-            out[i] = dphi(SELU, z[i])
+            out[i] = dphi(np.int64(SELU), z[i])
     elif code == SOFTPLUS:
         for i in range(z.size):
-            out[i] = dphi(SOFTPLUS, z[i])
+            out[i] = dphi(np.int64(SOFTPLUS), z[i])
     else:
         for i in range(z.size):
             out[i] = dphi(code, z[i])
@@ -95,7 +97,7 @@ def complement_row(code, z, out):
     """out (m,) = 1 - phi(z), entry by entry."""
     if code == SIGMOID:
         for i in range(z.size):
-            out[i] = complement(SIGMOID, z[i])
+            out[i] = complement(np.int64(SIGMOID), z[i])
     else:
         for i in range(z.size):
             out[i] = complement(code, z[i])

@@ -13,16 +13,14 @@ it is carried along.
 
 Large arrays are flat, and lists of offsets lie side by side in `lists`, `stride` apart: rows,
 places, marks (of rows in M, S, C); terms, picks, check picks (of terms in M, S, C); spread, columns
-(of columns in S, in x). Arrays that cost time to make come from the caller. Constants that are
-passed on are written n - n or n // n: of a literal Numba would make a type, and compile the callee
-once more for it.
+(of columns in S, in x). Arrays that cost time to make come from the caller.
 """
 
 import math
 
 import numpy as np
 
-from gradprop._kernels.jit import inlined, jit
+from gradprop._kernels.jit import FALSE, ONE, ZERO, inlined, jit
 from gradprop._kernels.products import FAINT
 from gradprop._kernels.tile import tile
 
@@ -166,7 +164,7 @@ def _clear(d, at, n, X, x, tiles, width):
 @jit
 def _clear_both(d, at, n, S, C, now, size, rest, tiles, width):
     _clear(d, at, n, S, now * size, tiles, width)
-    _clear(d, at, n, C, now * rest, n // n, rest // (n + 1))
+    _clear(d, at, n, C, now * rest, ONE, rest // (n + 1))
 
 
 @jit
@@ -229,10 +227,10 @@ def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scal
         counts[3] = sparse
         return
     if counts[2] or counts[3]:
-        counts[1] = _pick(d, before, n, counts[2] == 1, lists, terms, stride, n // n, width)
+        counts[1] = _pick(d, before, n, counts[2] == 1, lists, terms, stride, ONE, width)
     counts[3] = counts[2]
     if sparse or counts[2]:
-        count = _pick(d, at, n, sparse, lists, stride - stride, stride, n, width)
+        count = _pick(d, at, n, sparse, lists, ZERO, stride, n, width)
         counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
         for j in range(count):
             scale[j] = check_scale[j] = d[at + lists[2 * stride + j] // CHECKS]
@@ -252,9 +250,9 @@ def _apply(
     if transpose:
         source, work = 2 * size, 2 * rest
         _scale_rows(d, at, n, S, x, source, tiles, width)
-        _scale_rows(d, at, n, C, now * rest, work, n // n, rest // (n + 1))
+        _scale_rows(d, at, n, C, now * rest, work, ONE, rest // (n + 1))
     _combine(
-        M_check, origin, lists, stride - stride, 3 * stride, 5 * stride, counts[0], counts[1], C,
+        M_check, origin, lists, ZERO, 3 * stride, 5 * stride, counts[0], counts[1], C,
         work, now * rest, check_scale, a, (1 - now) * rest, square,
     )  # fmt: skip
     return _multiply(
@@ -300,7 +298,7 @@ def _one_strip(
 ):  # fmt: skip
     """The strip in S and C through a block; see `strip_steps`. Returns which region it ends in."""
     n, stride, size, rest = ones.size - PADDING, ones.size, S.size // 3, C.size // REGIONS
-    now, before, left, total, m = n - n, n - n, True, 1.0, index.shape[1]
+    now, before, left, total, m = ZERO, ZERO, True, 1.0, index.shape[1]
     for s in range(m):
         t = m - 1 - s if transpose else s
         if t >= n_valid:
@@ -356,8 +354,8 @@ def strip_steps(
     Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
     """
     G, size, n, stride = P.shape[0] // index.shape[0], P.shape[1], ones.size - PADDING, ones.size
-    rest, by_row = (n + 1) * CHECKS, n // n if transpose else n
-    by_term = n if transpose else n // n
+    rest, by_row = (n + 1) * CHECKS, ONE if transpose else n
+    by_term = n if transpose else ONE
     for item in range(begin, end):
         r, g = item // G, item % G
         n_columns = min(tiles * width, n - g * tiles * width)
@@ -372,10 +370,9 @@ def strip_steps(
             lists[7 * stride + c] = c * CHECKS
         for i in range(n):
             scale[i], check_scale[i] = 1, 1.0
-        every = n < 0
-        count = _pick(ones, n - n, n, every, lists, n - n, stride, by_row, width)
+        count = _pick(ones, ZERO, n, FALSE, lists, ZERO, stride, by_row, width)
         counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
-        counts[1] = _pick(ones, n - n, n, every, lists, 3 * stride, stride, by_term, width)
+        counts[1] = _pick(ones, ZERO, n, FALSE, lists, 3 * stride, stride, by_term, width)
         counts[2], counts[3] = 0, 0
         now = _one_strip(
             M, M_check, least_M, index, d, d_bits, e, a, n_valid[r] - first, transpose, r, S,
