@@ -262,7 +262,8 @@ def _graded_rows(R, first, stop, mantissa, exponent, shift):
         if unit - exponent[i] > 400:
             unit = exponent[i]
             for j in range(h, last - first):
-                share[j] = math.ldexp(mantissa[first + j], max(exponent[first + j] - unit, -1000))
+                power = max(exponent[first + j] - unit, -1000)
+                share[j] = math.ldexp(mantissa[first + j], int(power))
         own = 1.0 / (R[i, i] * share[h])
         rows[h, h] = 1.0
         for j in range(h + 1, last - first):
