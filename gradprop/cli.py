@@ -195,6 +195,8 @@ def _warmup(options: argparse.Namespace) -> int:
     from gradprop.cells.rnn import RNN
     from gradprop.diagnosis.run import diagnose
     from gradprop.linearise import linearise
+    from gradprop.lyapunov.spectrum import lyapunov_spectrum
+    from gradprop.norms import log_norms
     from gradprop.singular import singular_values
 
     del options  # there are none
@@ -212,7 +214,10 @@ def _warmup(options: argparse.Namespace) -> int:
             print(f"{type(cell).__name__}, {np.dtype(dtype).name} ...", flush=True)
             x = rng.standard_normal((80, 2))
             diagnose(cell, x)
-            singular_values(linearise(cell, x), lags=[20])
+            chain = linearise(cell, x)
+            log_norms(chain, ord="fro", dtype=np.dtype(dtype).name)
+            singular_values(chain, lags=[20])
+            lyapunov_spectrum(chain)
     print(f"ready after {time.monotonic() - start:.0f} s; later processes read the cache.")
     return DONE
 
