@@ -19,6 +19,7 @@ from concurrent.futures import Executor, wait
 from contextlib import nullcontext
 from pathlib import Path
 
+from gradprop import _execution
 from gradprop.cluster import dask_executor
 from gradprop.store import Store
 from gradprop.sweep import Sweep, SweepResult
@@ -124,20 +125,31 @@ def table(largest: int) -> Row:
     return last["dask, 2"] | row("dask, 2", 0)
 
 
+def groups_a_worker(seconds: float) -> int:
+    """Groups into which a sweep cuts what a worker has to do, of points of a second."""
+    count = 0
+    while seconds > 0:
+        long = min(seconds / _execution._GROUPS_A_WORKER, _execution._LONGEST_GROUP)
+        seconds -= max(1.0, long)
+        count += 1
+    return count
+
+
 def project(found: Row) -> None:
     """Ten million points of a second each on a hundred workers, the tightest limit first."""
     work = TARGET / N_WORKERS
-    groups = f"it settles {found['calls']:.0f} groups a second"
+    calls = N_WORKERS * groups_a_worker(work)
+    groups = f"it settles {found['calls']:.0f} groups a second, of {calls:.1e}"
     hours = f"{TARGET * found['run'] / 3.6e6:.2f} h"
     shares = {
-        "scheduler": (N_WORKERS / found["calls"], groups),
+        "scheduler": (calls / work / found["calls"], groups),
         "driver": (N_WORKERS * found["run"] / 1e3, hours),
     }
     print(f"\n{TARGET:.0e} points of 1 s on {N_WORKERS} workers: {work / 3600:.1f} h of work")
     for name, (share, text) in sorted(shares.items(), key=lambda item: -item[1][0]):
         print(f"  {name} busy {100 * share:.1f} % of the time ({text})")
     beside = TARGET * max(found["memory"], 0.0) / 1e9
-    left = TARGET * max(found["left"], 0.0) / 1e9
+    left = calls * max(found["left"], 0.0) / 1e9
     print(f"  memory of the driver: {TARGET * found['answer'] / 1e9:.2f} GB returned,")
     print(f"    {beside:.2f} GB beside it, {left:.2f} GB left by calls of a scheduler of its own")
     print(f"  file {TARGET * found['file'] / 1e9:.1f} GB")

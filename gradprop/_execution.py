@@ -24,6 +24,10 @@ from gradprop._work import BATCH, Outcome, Work, compute_batch, compute_group
 from gradprop.environment import available_cores, single_threaded_blas
 
 GROUP_SECONDS = 1.0
+# A scheduler settles some hundred groups a second and keeps about a kilobyte of each: where days
+# are left, groups last a thousandth of them, but never so long that a lost one is missed.
+_LONGEST_GROUP = 60.0
+_GROUPS_A_WORKER = 1000
 # Starting two workers and their imports takes about 2 s: shorter work stays in this process.
 _WORTH_A_POOL = 3.0
 _LONG_POINT = 10.0
@@ -120,7 +124,7 @@ def run_in_executor(
     cost: Cost = equal_cost,
     asked_to_stop: Callable[[], bool] = _never,
 ) -> None:
-    """Measure points in an executor, in groups of about a second, at most two a worker waiting.
+    """Measure points in an executor, in groups of a second or more, at most two a worker waiting.
 
     Everything that has arrived is accepted at once: with many workers, one transaction for many
     groups. Groups that were lost with a scheduler are sent again. Those that ended their workers
@@ -133,9 +137,10 @@ def run_in_executor(
         while groups or waiting:
             n_workers = int(getattr(executor, "_max_workers", 0) or available_cores())
             while not asked_to_stop() and groups.may_send(len(waiting), 2 * n_workers):
+                limit = 1.5 * groups.seconds(n_workers)
                 group = groups.take(n_workers)
                 with held_back():
-                    answer = executor.submit(compute_group, work, group, 1.5 * GROUP_SECONDS)
+                    answer = executor.submit(compute_group, work, group, limit)
                 waiting[answer] = group
             done = wait(waiting, timeout=_LOOK_UP_SECONDS, return_when=FIRST_COMPLETED).done
             arrived = [pair for f in done for pair in groups.outcomes(waiting.pop(f), f)]
@@ -190,13 +195,18 @@ class _Groups:
         """Whether another group may go out: suspects only when no other is under way."""
         return n_waiting < most if self._has_plain() else bool(self._suspects) and not n_waiting
 
+    def seconds(self, n_workers: int) -> float:
+        """How long a group should take, from what the last ones took."""
+        left = self._rate * self._left / n_workers if math.isfinite(self._rate) else 0.0
+        return max(GROUP_SECONDS, min(left / _GROUPS_A_WORKER, _LONGEST_GROUP))
+
     def take(self, n_workers: int) -> list[Point]:
-        """About a second's worth, but leaving work for all workers towards the end."""
+        """About that much, but leaving work for all workers towards the end."""
         if not self._has_plain():
             self._on_trial = self._suspects.popleft()
             return self._on_trial
         share = self._rate * self._left / (2 * n_workers)
-        worth = max(min(GROUP_SECONDS, share), GROUP_SECONDS / 20)
+        worth = max(min(self.seconds(n_workers), share), GROUP_SECONDS / 20)
         group = [self._pop()]
         total = self._cost(group[0])
         while self._has_plain() and len(group) < _MOST_IN_GROUP:

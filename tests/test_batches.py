@@ -121,6 +121,23 @@ def test_groups_are_cut_by_cost():
     assert [len(groups.take(1)) for _ in range(3)] == [2, 8, 8]
 
 
+def test_groups_last_a_thousandth_of_long_work():
+    points = [{"i": i} for i in range(40_001)]
+    groups = _execution._Groups(points, lambda point: 1.0)
+    answer: Future = Future()
+    answer.set_result(([(b"", False)], 0.5))
+    groups.outcomes(groups.take(2), answer)
+    # 0.5 s a point: 10 000 s are left to each of two workers, 0.25 s to each of many
+    assert groups.seconds(2) == pytest.approx(10.0)
+    assert len(groups.take(2)) == 20
+    assert groups.seconds(10**5) == 1.0
+    assert groups.seconds(10**5) * 2 >= len(groups.take(10**4))
+    slow: Future = Future()
+    slow.set_result(([(b"", False)], 1e6))
+    groups.outcomes(groups.take(2), slow)
+    assert groups.seconds(2) == 60.0
+
+
 @pytest.mark.parametrize("found", [0.0, -1.0, np.nan, np.inf])
 def test_costs_are_positive(found):
     with pytest.raises(ValueError, match="`cost` must give positive numbers"):
