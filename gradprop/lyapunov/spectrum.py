@@ -233,12 +233,12 @@ def lyapunov_spectrum(
     Householder QR at every step with rows sorted by size. The two differ by less than
     1e-12 (1 + |exponent|), or by as much as either is wrong where chains cancel. 2 n^2 k flops a
     step, and 2 n k^2 an orthonormalisation (8/3 n k^2 by Householder QR): full spectra of tanh
-    networks of gains 0.6 to 2 come 7, 9, 6, 5 and 3 times faster at n = 16, 32, 64, 128 and 256
-    than by LAPACK's Householder QR at every step, and 1.3 to 4 times at gains 3 and 8, where units
-    saturate. Up to a quarter as many exponents as units of a GRU or LSTM come from its gates, with
-    no dense Jacobian. Memory
-    independent of T. The exponents are ordered by QR, then sorted. Finite-time averages are not
-    ln(sigma)/T: those carry O(1)/T each. The interval knows time sampling only (batch means [2]_);
+    networks of gains 0.6 to 2 come 5, 5, 4, 4 and 3 times faster at n = 16, 32, 64, 128 and 256
+    than by the fastest framework with QR at every step, orbit included, and 1.5 to 2 times at gains
+    3 and 8, where units saturate (benchmarks/speed.py). Up to a quarter as many exponents as units
+    of a GRU or LSTM come from its gates, with no dense Jacobian. Memory independent of T. The
+    exponents are ordered by QR, then sorted. Finite-time averages are not ln(sigma)/T: those carry
+    O(1)/T each. The interval knows time sampling only (batch means [2]_);
     spread over weights, inputs and starts is the business of :func:`pool`. For strongly contracting
     chains the trailing exponents depend on rounding (by 0.4 nats between BLAS libraries at gain 8).
 
