@@ -1,11 +1,13 @@
-"""Lyapunov exponents with few orthonormalisations: several steps at once while that is safe.
+"""Lyapunov exponents by elimination: what QR at every step gives, for a fraction of its cost.
 
-A panel B = J ... J Q of `period` steps is orthonormalised by blocks of columns, cheaply, as long as
-it is well conditioned; otherwise the steps are taken back and fewer are tried, down to Householder
-QR at every step (`factor.absorb`), period 0. The Q of the cheap way is orthonormal only to about
-eps spread^2, but B = Q R holds to rounding: what Q lacks at one step is repaid by R at the next,
-and a Householder QR aside settles the last one wherever sums are reported. The block normal form is
-that of `products`; panels are kept in strips (see `tiles`).
+A panel P = J ... J B of `period` steps is factored as L U with rows interchanged, and B = L goes on
+instead of Q. Spans of leading columns are those of QR: with B = Q R' at the end, the R of the whole
+product is R' U ... U, so that only where sums are reported a QR of B is due, which is well
+conditioned. Errors of one step are those of its rows, whatever their sizes; those of several grow
+with the ratio of a row to its pivot. Where it is too large the steps are taken back and fewer are
+tried, down to Householder QR at every step (`factor.absorb`), period 0, which knows directions that
+are lost. Source: Bauer, Z. Angew. Math. Phys. 8 (1957) 214 (Treppeniteration). The block normal
+form is that of `products`; panels are kept in strips (see `tiles`).
 """
 
 import math
@@ -16,21 +18,17 @@ from gradprop._kernels.factor import absorb_strips, workspace
 from gradprop._kernels.householder import factorise
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate
-from gradprop._kernels.stripqr import (
-    defect,
-    orthonormalise,
-    pack,
-    push,
-)
+from gradprop._kernels.stripqr import lengths, pack, push, room
+from gradprop._kernels.striplu import eliminate_panel, space
 from gradprop._kernels.tiles import ROWS, WIDTH
 
 LN2 = math.log(2.0)
 TARGET = math.log(1e4)
-"""Log of the spread that periods aim at, and LIMIT, beyond which steps are taken back."""
-LIMIT = math.log(1e5)
-
-NEAR = 1e-5
-"""Largest defect of Q: beyond it columns are less independent than their spread tells."""
+"""Log of the spread that periods aim at."""
+LIMIT, NO_LIMIT = 1e5, np.inf
+"""Spread beyond which several steps are taken back; one is as accurate as QR, whatever it is."""
+SKEW = 1e3
+"""Largest ratio of squares with which lengths of columns are right to a thousand roundings."""
 
 LONGEST_PAUSE = 64
 """Most steps of Householder QR between two attempts at something cheaper."""
@@ -45,21 +43,9 @@ def _keep(A, out):
 
 
 @jit
-def _spread(R, k):
-    """Ln of the longest column of R, in strips, over the smallest pivot; inf where one is zero."""
-    longest, smallest, own = 0.0, np.inf, np.empty(WIDTH)
-    for s in range(R.shape[0]):
-        first, last = s * WIDTH, min((s + 1) * WIDTH, k)
-        own[:] = 0.0
-        for i in range(first):
-            for c in range(WIDTH):
-                own[c] += R[s, i, c] * R[s, i, c]
-        for j in range(first, last):
-            for i in range(first, j + 1):
-                own[j - first] += R[s, i, j - first] ** 2
-            longest = max(longest, own[j - first])
-            smallest = min(smallest, abs(R[s, j, j - first]))
-    return 0.5 * math.log(longest) - math.log(smallest) if smallest > 0.0 else np.inf
+def _keep_panel(P, out):
+    for s in range(P.shape[0]):
+        _keep(P[s], out[s])
 
 
 @jit
@@ -70,10 +56,10 @@ def _total(sums, carry, row):
 
 
 @jit
-def _record(P, work, exponent, sums, carry, row):
-    """row <- the sums once the panel P, times 2**exponent, will have been orthonormalised."""
+def _add_lengths(P, k, work, exponent, row):
+    """row += ln |R_ii| + exponent ln 2 by Householder QR of a panel, unless that leaves range."""
     R, V, T, _ = work
-    k, largest = row.size, 0.0
+    largest = 0.0
     for s in range(P.shape[0]):
         _keep(P[s], R[s])
         for i in range(P.shape[1]):
@@ -82,57 +68,68 @@ def _record(P, work, exponent, sums, carry, row):
     if largest < 2.0**400:
         factorise(R, k, V, T)
         for i in range(k):
-            pivot = abs(R[i // WIDTH, i, i % WIDTH])
-            row[i] = sums[i] + carry[i] + math.log(pivot) + exponent * LN2
+            row[i] += math.log(abs(R[i // WIDTH, i, i % WIDTH])) + exponent * LN2
 
 
 @jit
-def _within_one(d):
-    """Whether every entry is at most 1 (and none nan)."""
-    for entry in d:  # noqa: SIM110 (all() of a generator does not compile)
-        if not entry <= 1.0:
-            return False
-    return True
+def _close(L, order, work, pivots, row):
+    """row += ln |R_ii| of a triangle L = Q R; pivots (k,) is overwritten."""
+    if lengths(L, row.size, order, work[0], pivots) <= SKEW:
+        for i in range(row.size):
+            row[i] += math.log(pivots[i])
+    else:
+        _add_lengths(L, row.size, work, np.int64(0), row)
 
 
 @jit
-def _push_steps(
-    M, index, d, e, a, t, p, cheap, Q, scratch, work, sums, carry, age, edges, met, history
+def _record(
+    P, L, order, work, exponent, pivots, row, columns, U, upper, blocks, sizes, alive, chosen
 ):
-    """Take the steps t .. t + p - 1 from Q to the first of the scratch panels; record on the way.
+    """row += the logarithms that QR of a panel P, times 2**exponent, would add. L: scratch."""
+    spread = eliminate_panel(
+        P, row.size, NO_LIMIT, L, order, pivots, columns, U, upper, blocks, sizes, alive, chosen
+    )
+    if not spread < np.inf:
+        _add_lengths(P, row.size, work, exponent, row)
+        return
+    for i in range(row.size):
+        row[i] += math.log(pivots[i]) + exponent * LN2
+    _close(L, order, work, pivots, row)
 
-    Returns the power of two left out, `met`, and whether a cheap panel can be trusted.
+
+@jit
+def _push_steps(M, index, d, e, a, t, p, cheap, now, order, triangular, panels, packed, held, scale):
+    """Take the steps t .. t + p - 1 from panel `now`, into panels 2 and 3.
+
+    Returns where the last one stands, the power of two left out, and whether it can be trusted
+    where it is to be treated as `cheap`.
     """
-    panels, packed, held, scale = scratch
-    n, exponent, now, before = d.shape[1], 0, (p - 1) % 2, Q
-    for s in range(t, t + p):
-        if cheap and not _within_one(d[s]):
+    n, exponent, s, safe = packed.shape[1], 0, t, True
+    while s < t + p and safe:
+        for i in range(n):
+            scale[i] = d[s, i]
             # rows farther apart than 2**900: entries of a panel could underflow and grow again
-            return 0, met, False
+            safe = safe and (scale[i] <= 1.0 or not cheap)
         if held[0] != index[s]:
             pack(M[index[s]], packed)
             held[0] = index[s]
-        for i in range(n):
-            scale[i] = d[s, i]
-        push(packed, scale, a[s], before, panels[now])
-        before = panels[now]
-        now = 1 - now
+        target, plain = 2 if now != 2 else 3, np.int64(now >= 2)
+        push(packed, scale, a[s], order, plain, triangular and not plain, panels, now, target)
+        now = target
         exponent += e[s]
-        if cheap and met < edges.size and age + (s - t) + 1 == edges[met]:
-            _record(before, work, exponent, sums, carry, history[met])
-            met += 1
-    return exponent, met, True
+        s += 1
+    return now, exponent, safe
 
 
 @jit
 def _next_period(pace, rate, p, spread, longest):
-    """Choose what comes after p steps with that spread: pace (period, wait, pause), rate (1,).
+    """Choose what comes after p steps with that spread: pace (period, wait, pause, _), rate (1,).
 
     `rate` is ln of the spread a step, slow to fall. After a single step that was too much come
     `wait` steps of Householder QR, twice as many each time.
     """
-    own = min(spread, 2.0 * LIMIT) / p
-    if spread <= LIMIT:
+    own = min(spread, 2.0 * math.log(LIMIT)) / p
+    if spread < np.inf:
         rate[0] = max(own, 0.5 * (rate[0] + own))
         pace[0] = max(1, min(2 * pace[0], longest, int(TARGET / max(rate[0], 1e-3))))
         pace[2] = max(1, pace[2] // 2)
@@ -144,69 +141,125 @@ def _next_period(pace, rate, p, spread, longest):
 
 
 @jit
+def _wait(pace, longest):
+    """After a step of Householder QR: try something cheaper when the pause is over."""
+    pace[1] -= 1
+    if pace[1] <= 0:
+        pace[0] = min(1, longest)
+
+
+@jit
 def _add(pivots, exponent, sums, carry):
     """Add the logarithms of pivots times 2**exponent to the sums."""
-    for i in range(pivots.size):
+    for i in range(sums.size):
         _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
 
 
 @jit
-def _settle(P, work, sums, carry, pivots):
-    """Start the sums, empty so far, with what P lacks to be orthonormal, which R repays later."""
-    _record(P, work, np.int64(0), sums, carry, pivots)
-    for i in range(pivots.size):
-        sums[i] = -pivots[i]
+def _settle(L, order, work, sums, pivots):
+    """Start the sums, empty so far, with what L lacks to be orthonormal, which comes later."""
+    _close(L, order, work, pivots, sums)
+    for i in range(sums.size):
+        sums[i] = -sums[i]
+
+
+@jit
+def _next_stop(age, p, edges, met):
+    """How many of p steps to take at once: sums may have to be recorded on the way."""
+    return min(p, edges[met] - age) if met < edges.size else p
+
+
+@jit
+def _replica(
+    M, index, d, e, a, n_valid, first, burn_in, longest, order, sums, carry, zero, unsure, pace,
+    rate, age, edges, met, history, panels, packed, held, scale, spare, work, pivots, columns, U,
+    upper, blocks, sizes, alive, chosen,
+):  # fmt: skip
+    """`exponent_steps` for one replica, from panels[0]; returns its age, edges met, and the panel.
+
+    order (2, N): that of the basis, and the plain one.
+    """
+    n, k, base, rows = packed.shape[1], sums.size, 0, np.arange(order.shape[1])
+    while age < n_valid:
+        stop = burn_in if age < burn_in else n_valid
+        cheap, p = pace[0] > 0, min(max(pace[0], 1), stop - age)
+        if age - first + p > index.size:
+            break
+        at, exponent, seen, now, safe = 0, 0, met, base, True
+        while at < p and safe:
+            more = _next_stop(age + at, p - at, edges, seen)
+            now, shift, safe = _push_steps(
+                M, index, d, e, a, age - first + at, more, cheap, now, order, pace[3] == 1, panels,
+                packed, held, scale,
+            )  # fmt: skip
+            at, exponent = at + more, exponent + shift
+            if safe and at < p:
+                _total(sums, carry, history[seen])
+                _record(
+                    panels[now], spare, rows, work, exponent, pivots, history[seen], columns, U,
+                    upper, blocks, sizes, alive, chosen,
+                )  # fmt: skip
+                seen += 1
+        P, L = panels[now], panels[1 - base]
+        if cheap:
+            limit, spread = NO_LIMIT if p == 1 else LIMIT, np.inf
+            if safe:
+                spread = eliminate_panel(
+                    P, k, limit, L, rows, pivots, columns, U, upper, blocks, sizes, alive, chosen
+                )
+            _next_period(pace, rate, p, spread, longest)
+            if not spread < np.inf:
+                continue
+            if age + p > burn_in:
+                _add(pivots, exponent, sums, carry)
+            elif age + p == burn_in:
+                _settle(L, rows, work, sums, pivots)
+        else:
+            absorb_strips(
+                P, n, work, exponent, age >= burn_in, sums, carry, zero, unsure, history
+            )
+            _keep_panel(P, L)
+            _wait(pace, longest)
+        for i in range(rows.size):
+            order[0, i] = rows[i] if cheap else i
+        base, age, met, pace[3] = 1 - base, age + p, seen, cheap
+        if met < edges.size and age == edges[met]:
+            _total(sums, carry, history[met])
+            if cheap:
+                _close(L, rows, work, pivots, history[met])
+            met += 1
+    return age, met, base
 
 
 @jit
 def exponent_steps(
-    M, index, d, e, a, n_valid, first, burn_in, longest,
-    Q, sums, carry, zero, unsure, pace, rate, age, edges, met, history,
+    M, index, d, e, a, n_valid, first, burn_in, longest, Q, order, sums, carry, zero, unsure, pace,
+    rate, age, edges, met, history,
 ):  # fmt: skip
-    """As `factor.qr_exponent_steps`, with Q (R, S, N, 8) in strips, orthonormalised adaptively.
+    """As `factor.qr_exponent_steps`, with a basis Q (R, S, N, 8) in strips, kept adaptively.
 
-    pace (R, 3), rate (R, 1): see `_next_period`; the first says how many steps the next panel
-    takes, at most `longest`; 0: Householder QR. A panel that does not fit into the block waits: the
-    caller presents the steps from age[r] on again, with those that follow. Nothing depends on how
-    steps are cut into blocks.
+    Q[r] is triangular in the order of rows order[r], where it is at all. pace (R, 4), rate (R, 1):
+    see `_next_period`; the first says how many steps the next panel takes, at most `longest`; 0:
+    Householder QR; the last, whether Q is triangular. A panel that does not fit into the block
+    waits: the caller presents the steps from age[r] on again, with those that follow. Nothing
+    depends on how steps are cut into blocks.
     """
-    (_, S, N, _), n, k = Q.shape, M.shape[1], sums.shape[1]
-    panels, held, pivots = np.zeros((2, S, N, WIDTH)), np.full(1, -1), np.zeros(k)
-    scratch = panels, np.zeros((N // ROWS, n, ROWS)), held, np.zeros(N)
-    work, inside = workspace(S, N), np.zeros((S * WIDTH, WIDTH))
+    (_, S, N, _), n = Q.shape, M.shape[1]
+    size, held, rows = S * N * WIDTH, np.full(1, -1), np.empty((2, N), np.int64)
+    panels, spare = room(4 * size).reshape(4, S, N, WIDTH), room(size).reshape(S, N, WIDTH)
+    packed, scale = room(N * n).reshape(N // ROWS, n, ROWS), np.zeros(N)
+    work, pivots = workspace(S, N), np.zeros(S * WIDTH)
+    columns, U, upper, blocks, sizes, alive, chosen = space(S, N)
     for r in range(Q.shape[0]):
-        while age[r] < n_valid[r]:
-            t, stop = age[r] - first, burn_in if age[r] < burn_in else n_valid[r]
-            cheap, p = pace[r, 0] > 0, min(max(pace[r, 0], 1), stop - age[r])
-            if t + p > index.shape[1]:
-                break
-            exponent, seen, safe = _push_steps(
-                M, index[r], d[r], e[r], a[r], t, p, cheap, Q[r], scratch, work, sums[r], carry[r],
-                age[r], edges[r], met[r], history[r],
-            )  # fmt: skip
-            if cheap:
-                spread = orthonormalise(panels[0], k, inside, pivots) if safe else np.inf
-                if spread <= LIMIT and not defect(panels[0], k) <= NEAR:
-                    spread = np.inf
-                _next_period(pace[r], rate[r], p, spread, longest)
-                if not spread <= LIMIT:
-                    continue
-                if age[r] + p > burn_in:
-                    _add(pivots, exponent, sums[r], carry[r])
-                elif age[r] + p == burn_in:
-                    _settle(panels[0], work, sums[r], carry[r], pivots)
-            else:
-                counted = age[r] >= burn_in
-                absorb_strips(
-                    panels[0], n, work, exponent, counted, sums[r], carry[r], zero[r], unsure[r],
-                    history[r],
-                )  # fmt: skip
-                pace[r, 1] -= 1
-                if pace[r, 1] <= 0 and _spread(work[0], k) <= TARGET:
-                    pace[r, 0] = min(1, longest)
-            for s in range(S):
-                _keep(panels[0, s], Q[r, s])
-            age[r], met[r] = age[r] + p, seen
-            if not cheap and met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
-                _total(sums[r], carry[r], history[r, met[r]])
-                met[r] += 1
+        _keep_panel(Q[r], panels[0])
+        for i in range(N):
+            rows[0, i], rows[1, i] = order[r, i], i
+        age[r], met[r], base = _replica(
+            M, index[r], d[r], e[r], a[r], n_valid[r], first, burn_in, longest, rows, sums[r],
+            carry[r], zero[r], unsure[r], pace[r], rate[r], age[r], edges[r], met[r], history[r],
+            panels, packed, held, scale, spare, work, pivots, columns, U, upper, blocks, sizes,
+            alive, chosen,
+        )  # fmt: skip
+        for i in range(N):
+            order[r, i] = rows[0, i]
+        _keep_panel(panels[base], Q[r])

@@ -11,7 +11,7 @@ from gradprop._kernels.householder import factorise, form
 from gradprop._kernels.jit import FALSE, TRUE, jit
 from gradprop._kernels.products import _accumulate, times
 from gradprop._kernels.stripqr import from_strips, to_strips
-from gradprop._kernels.tiles import ROWS, WIDTH
+from gradprop._kernels.tiles import WIDTH
 
 LN2 = math.log(2.0)
 EPS = 2.0**-52
@@ -191,7 +191,7 @@ def workspace(S, N):
 def absorb(B, shift, counted, sums, carry, zero, unsure, history):
     """`absorb_strips` of B (n, k); returns R (k, k)."""
     n, k = B.shape
-    S, N = -(-k // WIDTH), -(-n // ROWS) * ROWS
+    S, N = -(-k // WIDTH), -(-n // WIDTH) * WIDTH
     P, upper, work = np.zeros((S, N, WIDTH)), np.zeros((k, k)), workspace(S, N)
     to_strips(B, P)
     absorb_strips(P, n, work, shift, counted, sums, carry, zero, unsure, history)

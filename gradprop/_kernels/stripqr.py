@@ -1,19 +1,17 @@
-"""Panels in strips of columns (see `tiles`): pushed by a Jacobian, and orthonormalised."""
-
-import math
+"""Panels in strips of columns (see `tiles`): pushed by a Jacobian, and how long its columns are."""
 
 import numpy as np
 
 from gradprop._kernels.jit import jit
-from gradprop._kernels.tiles import (
-    ROWS,
-    WIDTH,
-    eliminate,
-    tile,
-    tile_minus,
-    tile_solve,
-    tile_step,
-)
+from gradprop._kernels.tiles import ROWS, WIDTH, eliminate, solve_unit, tile, tile_step
+
+
+@jit
+def room(size):
+    """Zeros that start where lines of the cache do: vectors across two of them cost up to twice."""
+    raw = np.zeros(size + WIDTH)
+    first = (-(raw.ctypes.data >> 3)) % WIDTH
+    return raw[first : first + size]
 
 
 @jit
@@ -47,88 +45,78 @@ def from_strips(P, A):
 
 
 @jit
-def push(packed, d, a, P, out):
-    """out <- (a I + diag(d) M) P for a packed M; d (N,) is zero from n on. 2 n^2 k flops."""
-    S, N, n = P.shape[0], P.shape[1], packed.shape[1]
-    for s in range(S):
-        strip = s * N * WIDTH
-        for i in range(0, N, ROWS):
-            tile_step(packed, i * n, P, strip, n, d, i, a, out, strip + i * WIDTH)
+def push(packed, d, a, order, plain, triangular, panels, source, target):
+    """Panel `target` <- (a I + diag(d) M) panel `source`, for a packed M, of panels (., S, N, 8).
 
-
-@jit
-def _project(P, s, inside):
-    """Take the columns of all strips before s out of strip s; inside (8 s, 8) <- their parts."""
-    N = P.shape[1]
-    own = s * N * WIDTH
-    for t in range(s):
-        for i in range(0, WIDTH, ROWS):
-            tile(P, t * N * WIDTH + i, 1, WIDTH, P, own, N, inside, (t * WIDTH + i) * WIDTH)
-    for i in range(0, N, ROWS):
-        tile_minus(P, i * WIDTH, N * WIDTH, s, inside, 0, P, own + i * WIDTH)
-
-
-@jit
-def orthonormalise(P, k, inside, pivots):
-    """P (S, N, 8) <- Q of P = Q R; pivots (k,) <- R_ii. Block Gram-Schmidt, 2 n k^2 flops.
-
-    inside (8 S, 8) is overwritten. Returns ln of the spread, the longest column over the smallest
-    pivot; inf where it fails. Q is orthonormal to about eps spread^2, but P = Q R holds to
-    rounding. Source of the blocks: Stathopoulos, Wu, SIAM J. Sci. Comput. 23 (2002) 2165, section
-    2.
+    d (N,) is zero from n on. order (2, N) lists the rows of the source; the second list is plain.
+    Where the source is `triangular` in that order (as L of `striplu`), as much as half of the
+    2 n^2 k flops is left out.
     """
-    S, N, _ = P.shape
-    gram, unit = np.empty((WIDTH, WIDTH)), np.empty((WIDTH, WIDTH))
-    own_pivots, scales, squares = np.empty(WIDTH), np.empty(WIDTH), np.empty(WIDTH)
-    longest, smallest = 0.0, np.inf
+    (_, S, N, _), n = panels.shape, packed.shape[1]
     for s in range(S):
-        own, width = s * N * WIDTH, min(WIDTH, k - s * WIDTH)
+        first = s * WIDTH if triangular else 0
+        left, strip = (source * S + s) * N * WIDTH, (target * S + s) * N * WIDTH
+        for i in range(0, N, ROWS):
+            tile_step(
+                packed, i * n, ROWS, order, plain * N + first, n - first, panels, left, d, i,
+                panels, strip + i * WIDTH,
+            )  # fmt: skip
+        if a != 0.0:
+            for i in range(n):
+                for c in range(WIDTH):
+                    panels[target, s, i, c] += a * panels[source, s, i, c]
+
+
+@jit
+def _gram_block(L, order, s, t, U, ones, work):
+    """work (16, 8): first <- what is left of block (t, s) of L^T L once rows of U before are out."""
+    N, K, top = L.shape[1], U.shape[1], s * WIDTH
+    for i in range(0, WIDTH, ROWS):
+        row = t * N * WIDTH + i
+        tile_step(
+            L, row, WIDTH, order, top, N - top, L, s * N * WIDTH, ones, 0, work, i * WIDTH
+        )  # fmt: skip
+    if t > 0:
+        for i in range(0, WIDTH, ROWS):
+            out = (WIDTH + i) * WIDTH
+            tile(U, t * K * WIDTH + i, 1, WIDTH, U, s * K * WIDTH, t * WIDTH, work, out)
+        for i in range(WIDTH):
+            for c in range(WIDTH):
+                work[i, c] -= work[WIDTH + i, c]
+
+
+@jit
+def lengths(L, k, order, U, pivots):
+    """pivots (k,) <- |R_ii| of L = Q R by Cholesky of L^T L, for L (S, N, 8) as in `striplu`.
+
+    U (S, 8 S, 8) is overwritten. Returns the largest ratio of a column's square to its pivot's (inf
+    where it fails), to which errors are proportional. 2/3 k^3 flops for n = k.
+    """
+    S, worst = L.shape[0], 1.0
+    work, gram = np.empty((2 * WIDTH, WIDTH)), np.empty((WIDTH, WIDTH))
+    unit, scales, own = np.empty((S, WIDTH, WIDTH)), np.empty((S, WIDTH)), np.empty(WIDTH)
+    squares, ones = np.empty(WIDTH), np.ones(ROWS)
+    for s in range(S):
+        width = min(WIDTH, k - s * WIDTH)
         squares[:] = 0.0
-        if s > 0:
-            _project(P, s, inside)
-            for h in range(s * WIDTH):
-                for j in range(WIDTH):
-                    squares[j] += inside[h, j] * inside[h, j]
-        for i in range(0, WIDTH, ROWS):
-            tile(P, own + i, 1, WIDTH, P, own, N, gram, i * WIDTH)
-        for j in range(width):
-            longest = max(longest, squares[j] + gram[j, j])
-        for j in range(width, WIDTH):
-            gram[j, j] = 1.0
-        eliminate(gram, unit, own_pivots, scales)
-        for j in range(width):
-            if not own_pivots[j] > 2.0**-400 or not longest < 2.0**900:
-                return np.inf
-            pivots[s * WIDTH + j] = own_pivots[j]
-            smallest = min(smallest, own_pivots[j])
-        for i in range(0, N, ROWS):
-            tile_solve(unit, scales, P, own + i * WIDTH)
-    return 0.5 * math.log(longest) - math.log(smallest)
-
-
-@jit
-def defect(P, k):
-    """Largest entry of (Q^T Q - I) y for the k columns Q of P and signs y that look random.
-
-    4 n k flops.
-    """
-    S, N, _ = P.shape
-    y, u, found, worst = np.zeros(S * WIDTH), np.zeros(N), np.empty(WIDTH), 0.0
-    for j in range(k):
-        y[j] = 1.0 if (j + 1) * 0.6180339887498949 % 1.0 < 0.5 else -1.0
-    for s in range(S):
-        signs = y[s * WIDTH : (s + 1) * WIDTH]
-        for i in range(N):
-            row, total = P[s, i], 0.0
+        for t in range(s):
+            _gram_block(L, order, s, t, U, ones, work)
+            solve_unit(unit, t * WIDTH * WIDTH, 1, WIDTH, work, 0)
+            for i in range(WIDTH):
+                for c in range(WIDTH):
+                    value = work[i, c] * scales[t, i]
+                    U[s, t * WIDTH + i, c] = value
+                    squares[c] += value * value
+        _gram_block(L, order, s, s, U, ones, work)
+        for i in range(WIDTH):
             for c in range(WIDTH):
-                total += row[c] * signs[c]
-            u[i] += total
-    for s in range(S):
-        found[:] = 0.0
-        for i in range(N):
-            row, factor = P[s, i], u[i]
-            for c in range(WIDTH):
-                found[c] += row[c] * factor
-        for c in range(WIDTH):
-            worst = max(worst, abs(found[c] - y[s * WIDTH + c]))
+                gram[i, c] = work[i, c]
+            squares[i] += gram[i, i]
+            if i >= width:
+                gram[i, i] = 1.0
+        eliminate(gram, unit, s * WIDTH * WIDTH, own, scales, s * WIDTH)
+        for c in range(width):
+            pivots[s * WIDTH + c] = own[c]
+            ratio = squares[c] / (own[c] * own[c])
+            worst = max(worst, ratio) if ratio <= np.inf else np.inf
     return worst

@@ -66,6 +66,7 @@ class ExponentFold:
         # random one, since coordinate axes can miss directions for ever
         basis = np.eye(n) if k is None or k == n else random_rotation(n, k, rng)
         self._Q = np.tile(in_strips(basis), (R, 1, 1, 1))
+        self._order = np.tile(np.arange(self._Q.shape[2]), (R, 1))
         # few vectors go through gates alone, which is cheaper than to form dense Jacobians
         self.takes_gates = width * FEW <= n
         self._rows = np.tile(
@@ -76,7 +77,7 @@ class ExponentFold:
         self.unsure = np.zeros((R, width), dtype=np.int64)
         self._alive, self.bound = np.ones((R, n), dtype=bool), np.full(R, n)
         self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
-        self._pace = np.tile(np.array([min(longest, 2), 0, 1], dtype=np.int64), (R, 1))
+        self._pace = np.tile(np.array([min(longest, 2), 0, 1, 0], dtype=np.int64), (R, 1))
         self._rate = np.zeros((R, 1))
         self._recorded = np.full((R, edges.shape[1], width), np.nan)
         self._waiting: dict[int, Block] = {}
@@ -156,8 +157,8 @@ class ExponentFold:
             products.leading_exponent_steps(*before, self._rows[part, 0], *sums, *after)
             return
         adaptive.exponent_steps(
-            *before, self._longest, self._Q[part], *sums, self.unsure[part], self._pace[part],
-            self._rate[part], *after,
+            *before, self._longest, self._Q[part], self._order[part], *sums, self.unsure[part],
+            self._pace[part], self._rate[part], *after,
         )  # fmt: skip
         done = int(np.where(age < n_valid, age, block.first + block.n_steps).min())
         if done < block.first + block.n_steps:
@@ -169,7 +170,7 @@ def in_strips(basis: Float) -> Float:
     from gradprop._kernels import stripqr, tiles
 
     n, k = basis.shape
-    P = np.zeros((-(-k // tiles.WIDTH), -(-n // tiles.ROWS) * tiles.ROWS, tiles.WIDTH))
+    P = np.zeros((-(-k // tiles.WIDTH), -(-n // tiles.WIDTH) * tiles.WIDTH, tiles.WIDTH))
     stripqr.to_strips(np.ascontiguousarray(basis), P)
     return P
 
