@@ -203,8 +203,9 @@ class RNNLaw(_WeightLaw):
         flat = np.ascontiguousarray(tapes).ravel()
         out = np.empty_like(flat)
         derivatives(self.cell.activation.code or 0, flat, out)
-        coefs = out.astype(np.float64)
-        np.copyto(coefs, 0.0, where=np.isnan(coefs))
+        coefs = out.astype(np.float64, copy=False)
+        if np.isnan(coefs.sum()):
+            np.copyto(coefs, 0.0, where=np.isnan(coefs))
         return coefs.reshape(tapes.shape)
 
     def block(self, coefs: Float, n_valid: Int, first: int) -> Block:

@@ -196,14 +196,16 @@ class OrbitSource(Source):
         """Checkpointed states, coefficients of the whole orbit if they fit, and valid steps."""
         orbit = self.orbit
         state, n_valid = orbit.start.copy(), orbit.lengths.copy()
-        checkpoints, kept = [], []
+        checkpoints, kept = [], None
+        if self._keep:
+            kept = np.empty((orbit.n_replicas, orbit.n_steps, orbit.law.coef_width))
         for start in range(0, orbit.n_steps, self._chunk):
             checkpoints.append(state.copy())
-            coefs = self._take(state, n_valid, start, min(start + self._chunk, orbit.n_steps))
-            if self._keep:
-                kept.append(coefs)
-        empty = np.empty((orbit.n_replicas, 0, orbit.law.coef_width))
-        return checkpoints, np.concatenate([empty, *kept], axis=1) if self._keep else None, n_valid
+            stop = min(start + self._chunk, orbit.n_steps)
+            coefs = self._take(state, n_valid, start, stop)
+            if kept is not None:
+                kept[:, start:stop] = coefs
+        return checkpoints, kept, n_valid
 
     def _take(self, state: Array, n_valid: Int, start: int, stop: int) -> Float:
         """Steps start .. stop - 1 from `state`, carried on: coefficients of their Jacobians."""
