@@ -213,6 +213,24 @@ def gram_schmidt(A: Array) -> tuple[Array, Array]:
     return Q, r
 
 
+def eliminate(A: Array) -> tuple[Array, list[int], Array]:
+    """L with its rows where those of A stand, rows in the order of pivots, and |U_jj|.
+
+    Gaussian elimination with row interchanges: each column's pivot is the largest entry left in it.
+    """
+    U, L, order = A.copy(), np.zeros_like(A), []
+    for j in range(A.shape[1]):
+        left = [i for i in range(len(A)) if i not in order]
+        order.append(max(left, key=lambda i: abs(U[i, j])))
+        L[order[-1], j] = 1.0
+        for i in left:
+            if i != order[-1]:
+                L[i, j] = U[i, j] / U[order[-1], j]
+                U[i] -= L[i, j] * U[order[-1]]
+    pivots = np.array([abs(U[i, j]) for j, i in enumerate(order)])
+    return L, order, pivots
+
+
 def qr_increments(J: Array, Q0: Array | None = None) -> Array:
     """ln r_ii of every step of Q_t R_t = J_t Q_{t-1}, (T, k) (Benettin et al. 1980)."""
     Q = np.eye(J.shape[-1]) if Q0 is None else Q0

@@ -13,6 +13,7 @@ from naive import (
     ACTIVATIONS,
     batch_means,
     dphi,
+    eliminate,
     gradient_by_lag,
     gram_schmidt,
     growth_moment,
@@ -164,6 +165,12 @@ def test_qr_exponents() -> None:
     Q, r = gram_schmidt(A)
     assert np.abs(Q.T @ Q - np.eye(6)).max() < tolerance(float, 6, 1)
     assert np.log(r).sum() == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-13)
+    L, order, pivots = eliminate(A)
+    assert np.array_equal(L[order], np.tril(L[order], -1) + np.eye(6))
+    assert np.abs(L).max() == 1.0
+    upper = np.linalg.solve(L[order], A[order])
+    assert np.abs(np.tril(upper, -1)).max() < tolerance(float, 6, 1)
+    assert np.log(pivots).sum() == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-13)
     J = np.broadcast_to(np.diag([0.5, 0.0]), (10, 2, 2))
     mean, error = batch_means(qr_increments(J))
     assert mean == pytest.approx([math.log(0.5), -math.inf], rel=1e-15)

@@ -18,15 +18,14 @@ from gradprop._kernels.factor import absorb_strips, workspace
 from gradprop._kernels.householder import factorise
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate
-from gradprop._kernels.stripqr import lengths, pack, push, room
 from gradprop._kernels.striplu import eliminate_panel, space
+from gradprop._kernels.stripqr import lengths, pack, push, room
 from gradprop._kernels.tiles import ROWS, WIDTH
 
 LN2 = math.log(2.0)
-TARGET = math.log(1e4)
-"""Log of the spread that periods aim at."""
-LIMIT, NO_LIMIT = 1e5, np.inf
-"""Spread beyond which several steps are taken back; one is as accurate as QR, whatever it is."""
+TARGET, LIMIT, NO_LIMIT = 1e4, 1e5, np.inf
+"""Longest column over the smallest pivot: what periods aim at, and beyond what several steps are
+taken back. One step is as accurate as QR, whatever it is."""
 SKEW = 1e3
 """Largest ratio of squares with which lengths of columns are right to a thousand roundings."""
 
@@ -98,7 +97,9 @@ def _record(
 
 
 @jit
-def _push_steps(M, index, d, e, a, t, p, cheap, now, order, triangular, panels, packed, held, scale):
+def _push_steps(
+    M, index, d, e, a, t, p, cheap, now, order, triangular, panels, packed, held, scale
+):
     """Take the steps t .. t + p - 1 from panel `now`, into panels 2 and 3.
 
     Returns where the last one stands, the power of two left out, and whether it can be trusted
@@ -122,16 +123,16 @@ def _push_steps(M, index, d, e, a, t, p, cheap, now, order, triangular, panels, 
 
 
 @jit
-def _next_period(pace, rate, p, spread, longest):
+def _next_period(pace, rate, p, spread, target, longest):
     """Choose what comes after p steps with that spread: pace (period, wait, pause, _), rate (1,).
 
-    `rate` is ln of the spread a step, slow to fall. After a single step that was too much come
-    `wait` steps of Householder QR, twice as many each time.
+    target: ln of the spread aimed at. `rate` is ln of the spread a step, slow to fall. After a
+    single step that was too much come `wait` steps of Householder QR, twice as many each time.
     """
-    own = min(spread, 2.0 * math.log(LIMIT)) / p
+    own = min(spread, 2.0 * target) / p
     if spread < np.inf:
         rate[0] = max(own, 0.5 * (rate[0] + own))
-        pace[0] = max(1, min(2 * pace[0], longest, int(TARGET / max(rate[0], 1e-3))))
+        pace[0] = max(1, min(2 * pace[0], longest, int(target / max(rate[0], 1e-3))))
         pace[2] = max(1, pace[2] // 2)
         return
     rate[0] = max(own, rate[0])
@@ -170,6 +171,31 @@ def _next_stop(age, p, edges, met):
 
 
 @jit
+def _advance(
+    M, index, d, e, a, first, p, cheap, now, order, triangular, sums, carry, age, edges, met,
+    history, panels, packed, held, scale, spare, rows, work, pivots, columns, U, upper, blocks,
+    sizes, alive, chosen,
+):  # fmt: skip
+    """Take p steps from panel `now`, as `_push_steps`, and record sums on the way."""
+    at, exponent, safe = 0, 0, True
+    while at < p and safe:
+        more = _next_stop(age + at, p - at, edges, met)
+        now, shift, safe = _push_steps(
+            M, index, d, e, a, age - first + at, more, cheap, now, order, triangular, panels,
+            packed, held, scale,
+        )  # fmt: skip
+        at, exponent = at + more, exponent + shift
+        if safe and at < p:
+            _total(sums, carry, history[met])
+            _record(
+                panels[now], spare, rows, work, exponent, pivots, history[met], columns, U, upper,
+                blocks, sizes, alive, chosen,
+            )  # fmt: skip
+            met += 1
+    return now, exponent, met, safe
+
+
+@jit
 def _replica(
     M, index, d, e, a, n_valid, first, burn_in, longest, order, sums, carry, zero, unsure, pace,
     rate, age, edges, met, history, panels, packed, held, scale, spare, work, pivots, columns, U,
@@ -180,34 +206,25 @@ def _replica(
     order (2, N): that of the basis, and the plain one.
     """
     n, k, base, rows = packed.shape[1], sums.size, 0, np.arange(order.shape[1])
+    length = math.sqrt(n)  # of a column, where its entries are 1
     while age < n_valid:
         stop = burn_in if age < burn_in else n_valid
         cheap, p = pace[0] > 0, min(max(pace[0], 1), stop - age)
         if age - first + p > index.size:
             break
-        at, exponent, seen, now, safe = 0, 0, met, base, True
-        while at < p and safe:
-            more = _next_stop(age + at, p - at, edges, seen)
-            now, shift, safe = _push_steps(
-                M, index, d, e, a, age - first + at, more, cheap, now, order, pace[3] == 1, panels,
-                packed, held, scale,
-            )  # fmt: skip
-            at, exponent = at + more, exponent + shift
-            if safe and at < p:
-                _total(sums, carry, history[seen])
-                _record(
-                    panels[now], spare, rows, work, exponent, pivots, history[seen], columns, U,
-                    upper, blocks, sizes, alive, chosen,
-                )  # fmt: skip
-                seen += 1
+        now, exponent, seen, safe = _advance(
+            M, index, d, e, a, first, p, cheap, base, order, pace[3] == 1, sums, carry, age, edges,
+            met, history, panels, packed, held, scale, spare, rows, work, pivots, columns, U, upper,
+            blocks, sizes, alive, chosen,
+        )  # fmt: skip
         P, L = panels[now], panels[1 - base]
         if cheap:
-            limit, spread = NO_LIMIT if p == 1 else LIMIT, np.inf
+            limit, spread = NO_LIMIT if p == 1 else LIMIT / length, np.inf
             if safe:
                 spread = eliminate_panel(
                     P, k, limit, L, rows, pivots, columns, U, upper, blocks, sizes, alive, chosen
                 )
-            _next_period(pace, rate, p, spread, longest)
+            _next_period(pace, rate, p, spread, math.log(TARGET / length), longest)
             if not spread < np.inf:
                 continue
             if age + p > burn_in:
@@ -215,9 +232,7 @@ def _replica(
             elif age + p == burn_in:
                 _settle(L, rows, work, sums, pivots)
         else:
-            absorb_strips(
-                P, n, work, exponent, age >= burn_in, sums, carry, zero, unsure, history
-            )
+            absorb_strips(P, n, work, exponent, age >= burn_in, sums, carry, zero, unsure, history)
             _keep_panel(P, L)
             _wait(pace, longest)
         for i in range(rows.size):

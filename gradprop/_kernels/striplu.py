@@ -120,8 +120,9 @@ def _start(P, order, sizes, upper):
 
 @jit
 def eliminate_panel(P, k, limit, L, order, pivots, columns, U, upper, blocks, sizes, alive, chosen):
-    """L <- lower triangle of a panel P (S, N, 8); pivots (8 S,) <- |U_ii|, k of them. 2/3 n^3 flops.
+    """L <- lower triangle of a panel P (S, N, 8) of k columns; pivots (8 S,) <- |U_ii|.
 
+    2/3 k^3 flops for n = k.
     L has its rows where those of P are: in the order of order (N,) it is triangular, with ones.
     Returns ln of the spread, the largest entry over the smallest pivot; inf where that is more than
     `limit`, a row has grown too much, is too small beside others, or its pivot might be one lost in

@@ -69,7 +69,7 @@ def push(packed, d, a, order, plain, triangular, panels, source, target):
 
 @jit
 def _gram_block(L, order, s, t, U, ones, work):
-    """work (16, 8): first <- what is left of block (t, s) of L^T L once rows of U before are out."""
+    """First eight rows of work (16, 8) <- block (t, s) of L^T L, less rows of U before."""
     N, K, top = L.shape[1], U.shape[1], s * WIDTH
     for i in range(0, WIDTH, ROWS):
         row = t * N * WIDTH + i

@@ -77,7 +77,7 @@ class ExponentFold:
         self.unsure = np.zeros((R, width), dtype=np.int64)
         self._alive, self.bound = np.ones((R, n), dtype=bool), np.full(R, n)
         self._age, self._met = np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64)
-        self._pace = np.tile(np.array([min(longest, 2), 0, 1, 0], dtype=np.int64), (R, 1))
+        self._pace = np.tile(np.array([min(longest, 1), 0, 1, 0], dtype=np.int64), (R, 1))
         self._rate = np.zeros((R, 1))
         self._recorded = np.full((R, edges.shape[1], width), np.nan)
         self._waiting: dict[int, Block] = {}
