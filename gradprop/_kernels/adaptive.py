@@ -16,7 +16,7 @@ import numpy as np
 
 from gradprop._kernels.factor import absorb_strips, workspace
 from gradprop._kernels.householder import factorise
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import ONE, ZERO, inlined, jit
 from gradprop._kernels.products import _accumulate
 from gradprop._kernels.striplu import eliminate_panel, space
 from gradprop._kernels.stripqr import lengths, pack, push, room
@@ -96,7 +96,7 @@ def _record(
     _close(L, order, work, pivots, row)
 
 
-@jit
+@inlined
 def _push_steps(
     M, index, d, e, a, t, p, cheap, now, order, triangular, panels, packed, held, scale
 ):
@@ -122,7 +122,7 @@ def _push_steps(
     return now, exponent, safe
 
 
-@jit
+@inlined
 def _next_period(pace, rate, p, spread, target, longest):
     """Choose what comes after p steps with that spread: pace (period, wait, pause, _), rate (1,).
 
@@ -141,7 +141,7 @@ def _next_period(pace, rate, p, spread, target, longest):
         pace[1], pace[2] = pace[2], min(2 * pace[2], LONGEST_PAUSE)
 
 
-@jit
+@inlined
 def _wait(pace, longest):
     """After a step of Householder QR: try something cheaper when the pause is over."""
     pace[1] -= 1
@@ -149,22 +149,14 @@ def _wait(pace, longest):
         pace[0] = min(1, longest)
 
 
-@jit
+@inlined
 def _add(pivots, exponent, sums, carry):
     """Add the logarithms of pivots times 2**exponent to the sums."""
     for i in range(sums.size):
         _accumulate(sums, carry, i, math.log(pivots[i]) + exponent * LN2)
 
 
-@jit
-def _settle(L, order, work, sums, pivots):
-    """Start the sums, empty so far, with what L lacks to be orthonormal, which comes later."""
-    _close(L, order, work, pivots, sums)
-    for i in range(sums.size):
-        sums[i] = -sums[i]
-
-
-@jit
+@inlined
 def _next_stop(age, p, edges, met):
     """How many of p steps to take at once: sums may have to be recorded on the way."""
     return min(p, edges[met] - age) if met < edges.size else p
@@ -195,6 +187,16 @@ def _advance(
     return now, exponent, met, safe
 
 
+@inlined
+def _report(sums, carry, closed, recorded, settled, history, met):
+    """Record sums, `closed` being what the basis lacks to be orthonormal; or start them with it."""
+    for i in range(sums.size):
+        if recorded:
+            history[met, i] = sums[i] + carry[i] + closed[i]
+        if settled:
+            sums[i] = -closed[i]
+
+
 @jit
 def _replica(
     M, index, d, e, a, n_valid, first, burn_in, longest, order, sums, carry, zero, unsure, pace,
@@ -205,8 +207,8 @@ def _replica(
 
     order (2, N): that of the basis, and the plain one.
     """
-    n, k, base, rows = packed.shape[1], sums.size, 0, np.arange(order.shape[1])
-    length = math.sqrt(n)  # of a column, where its entries are 1
+    n, k, base, rows = packed.shape[1], sums.size, ZERO, np.arange(order.shape[1])
+    closed, length = np.zeros(k), math.sqrt(n)  # of a column, where its entries are 1
     while age < n_valid:
         stop = burn_in if age < burn_in else n_valid
         cheap, p = pace[0] > 0, min(max(pace[0], 1), stop - age)
@@ -217,7 +219,7 @@ def _replica(
             met, history, panels, packed, held, scale, spare, rows, work, pivots, columns, U, upper,
             blocks, sizes, alive, chosen,
         )  # fmt: skip
-        P, L = panels[now], panels[1 - base]
+        P, L = panels[now], panels[ONE - base]
         if cheap:
             limit, spread = NO_LIMIT if p == 1 else LIMIT / length, np.inf
             if safe:
@@ -229,20 +231,20 @@ def _replica(
                 continue
             if age + p > burn_in:
                 _add(pivots, exponent, sums, carry)
-            elif age + p == burn_in:
-                _settle(L, rows, work, sums, pivots)
         else:
             absorb_strips(P, n, work, exponent, age >= burn_in, sums, carry, zero, unsure, history)
             _keep_panel(P, L)
             _wait(pace, longest)
         for i in range(rows.size):
             order[0, i] = rows[i] if cheap else i
-        base, age, met, pace[3] = 1 - base, age + p, seen, cheap
-        if met < edges.size and age == edges[met]:
-            _total(sums, carry, history[met])
-            if cheap:
-                _close(L, rows, work, pivots, history[met])
-            met += 1
+        base, age, met, pace[3] = ONE - base, age + p, seen, cheap
+        recorded = met < edges.size and age == edges[met]
+        for i in range(k):
+            closed[i] = 0.0
+        if cheap and (recorded or age == burn_in):
+            _close(L, rows, work, pivots, closed)
+        _report(sums, carry, closed, recorded, age == burn_in, history, met)
+        met += recorded
     return age, met, base
 
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import ONE, jit
+from gradprop._kernels.jit import ONE, inlined, jit
 from gradprop._kernels.pivoting import left_columns, left_rows, pivot_columns, row_sizes, to_rows
 from gradprop._kernels.stripqr import room
 from gradprop._kernels.tiles import ROWS, WIDTH, solve_unit
@@ -36,7 +36,7 @@ def space(S, N):
     )  # fmt: skip
 
 
-@jit
+@inlined
 def _to_columns(P, s, L, order, U, blocks, columns):
     """U, columns <- strip s of P, the columns of all strips before taken out."""
     N, start = P.shape[1], s * P.shape[1] * WIDTH
@@ -48,7 +48,7 @@ def _to_columns(P, s, L, order, U, blocks, columns):
         left_columns(L, N * WIDTH, s, order, i, P, start, U, columns, N, i - s * WIDTH)
 
 
-@jit
+@inlined
 def _from_columns(columns, s, width, chosen, order, L, blocks):
     """Strip s of L, and the triangle on its diagonal, <- `width` columns and zeros."""
     N, top = L.shape[1], s * WIDTH
@@ -64,7 +64,7 @@ def _from_columns(columns, s, width, chosen, order, L, blocks):
             blocks[s, i, c] = columns[c, chosen[i]]
 
 
-@jit
+@inlined
 def _reorder(order, top, chosen, width):
     """Let entries top .. top + width - 1 of order be those chosen (counted from top).
 
@@ -86,7 +86,7 @@ def _reorder(order, top, chosen, width):
         order[top + c] = chosen[c]
 
 
-@jit
+@inlined
 def _raise(U, top, upper):
     """upper <- magnitudes of the first rows of U where larger."""
     for i in range(top):
@@ -95,7 +95,7 @@ def _raise(U, top, upper):
             upper[i, c] = size if size > upper[i, c] else upper[i, c]
 
 
-@jit
+@inlined
 def _growth(k, order, upper, sizes, columns):
     """Largest ratio of a row of U outside the blocks on its diagonal to that row of the panel."""
     row_sizes(upper, ONE, sizes.size, columns)
@@ -105,7 +105,7 @@ def _growth(k, order, upper, sizes, columns):
     return grown
 
 
-@jit
+@inlined
 def _start(P, order, sizes, upper):
     """The plain order, sizes of rows and the largest of them; upper <- 0."""
     row_sizes(P, P.shape[0], P.shape[1], sizes)

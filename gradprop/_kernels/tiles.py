@@ -206,7 +206,7 @@ def _plain_tile_minus(A, a, jump, n_strips, B, b, C, c):
 
 
 def _plain_tile_step(M, m, step, order, first, depth, V, v, d, row, C, c):
-    which = order[first : first + depth]
+    which = order.ravel()[first : first + depth]
     left = M.ravel()[m + step * which + np.arange(ROWS)[:, None]]
     right = V.ravel()[v + WIDTH * which[:, None] + np.arange(WIDTH)]
     C.reshape(-1)[c : c + ROWS * WIDTH] = (d[row : row + ROWS, None] * (left @ right)).ravel()

@@ -15,7 +15,7 @@ from gradprop.measure import DiagonalLogs
 from gradprop.panels import random_rotation
 
 LONGEST = 16
-"""Most steps between two orthonormalisations; 0 is Householder QR at every step."""
+"""Most steps between two eliminations; 0 is Householder QR at every step."""
 
 FEW = 4
 """Vectors are few up to 1 / FEW of the units: beyond it dense Jacobians pay."""
@@ -36,7 +36,7 @@ def diagonal_history(fold: DiagonalLogs, edges: Int) -> tuple[Float, Any, Any]:
 
 
 class ExponentFold:
-    """Tangent vectors, re-orthonormalised as often as accuracy needs it.
+    """Tangent vectors, made independent again as often as accuracy needs it.
 
     ``history`` (R, H, k) holds the sums of ln |R_ii| since the burn-in at the steps `edges` (R, H);
     ``zero`` and ``unsure`` (R, k) mark directions with a pivot of zero, or one lost in rounding;

@@ -228,14 +228,15 @@ def lyapunov_spectrum(
 
     Notes
     -----
-    QR [1]_ after as many steps (16 at most) as keep every column of the panel within 1e4 of its
-    pivot, by blocks of columns; where one step already spoils them, or directions are lost,
-    Householder QR at every step with rows sorted by size. The two differ by less than
-    1e-12 (1 + |exponent|), or by as much as either is wrong where chains cancel. 2 n^2 k flops a
-    step, and 2 n k^2 an orthonormalisation (8/3 n k^2 by Householder QR): full spectra of tanh
-    networks of gains 0.6 to 2 come 5, 5, 4, 4 and 3 times faster at n = 16, 32, 64, 128 and 256
-    than by the fastest framework with QR at every step, orbit included, and 1.5 to 2 times at gains
-    3 and 8, where units saturate (benchmarks/speed.py). Up to a quarter as many exponents as units
+    Gaussian elimination with row interchanges [3]_ of as many steps at once (16 at most) as keep
+    every column of the panel within 1e4 of its pivot, or of one; QR [1]_ of the basis where sums
+    are reported; where directions may be lost, Householder QR at every step with rows sorted by
+    size. From QR at every step all differ by less than 1e-12 (1 + |exponent|), or by as much as
+    either is wrong where chains cancel. 2 n^2 k flops a step (n^2 k for k = n and one step at
+    once), and n k^2 - k^3 / 3 an elimination (8/3 n k^2 by Householder QR): full spectra of tanh
+    networks of gains 0.6 to 2 come 5, 5.5, 5 and 5.5 times faster at n = 16, 32, 64 and 128 than by
+    the fastest framework with QR at every step, orbit included, and 3.5 to 5.5 times at gains 3 and
+    8, where units saturate (benchmarks/speed.py). Up to a quarter as many exponents as units
     of a GRU or LSTM come from its gates, with no dense Jacobian. Memory independent of T. The
     exponents are ordered by QR, then sorted. Finite-time averages are not ln(sigma)/T: those carry
     O(1)/T each. The interval knows time sampling only (batch means [2]_);
@@ -246,6 +247,7 @@ def lyapunov_spectrum(
     ----------
     .. [1] Benettin, Galgani, Giorgilli, Strelcyn, Meccanica 15 (1980) 9 and 21, section 2.
     .. [2] Flegal, Jones, Ann. Statist. 38 (2010) 1034, section 2.
+    .. [3] Bauer, Z. Angew. Math. Phys. 8 (1957) 214 (Treppeniteration).
 
     Examples
     --------
