@@ -181,25 +181,39 @@ class RNNLaw(_WeightLaw):
         self, x: Array | None, n_steps: int, first: int, n_valid: Int, state: Array
     ) -> tuple[Array, Array]:
         """Take steps; the tape is z."""
-        run, _ = _rnn_kernels(self.cell.activation)
-        code, leak, R = self.cell.activation.code or 0, self.cell.leak, len(state)
-        drive = self.currents(x, n_steps)
-        states = np.empty((R, n_steps, self.n_state), dtype=self.dtype)
+        states = np.empty((len(state), n_steps, self.n_state), dtype=self.dtype)
         zs = np.empty_like(states)
+        self._run(0, x, first, n_valid, state, states, zs)
+        return states, zs
+
+    def slopes(
+        self, x: Array | None, n_steps: int, first: int, n_valid: Int, state: Array
+    ) -> Float:
+        """Take the same steps, of which only the coefficients are kept."""
+        slopes = np.empty((len(state), n_steps, self.n_state))
+        self._run(1, x, first, n_valid, state, slopes)
+        return slopes
+
+    def _run(
+        self, kernel: int, x: Array | None, first: int, n_valid: Int, state: Array, *out: Array
+    ) -> None:
+        """Fill arrays (R, m, n) by one of the kernels of steps, in threads."""
+        run = _rnn_kernels(self.cell.activation)[kernel]
+        code, leak, R = self.cell.activation.code or 0, self.cell.leak, len(state)
+        drive = self.currents(x, out[0].shape[1])
 
         def work(part: slice) -> None:
             current = drive[part] if len(drive) > 1 else drive
             run(
                 code, self.W, self.which[part], current, leak, first,
-                n_valid[part], state[part], states[part], zs[part],
+                n_valid[part], state[part], *(array[part] for array in out),
             )  # fmt: skip
 
         spread(work, replica_slices(R, R))
-        return states, zs
 
     def coefficients(self, before: Array, states: Array, tapes: Array) -> Float:
         """phi'(z) in the orbit's dtype, upcast exactly; 0 where z is nan (padding)."""
-        _, derivatives = _rnn_kernels(self.cell.activation)
+        _, _, derivatives = _rnn_kernels(self.cell.activation)
         flat = np.ascontiguousarray(tapes).ravel()
         out = np.empty_like(flat)
         derivatives(self.cell.activation.code or 0, flat, out)
@@ -274,13 +288,13 @@ class GatedLaw(_WeightLaw):
         return dense_block(J, first)
 
 
-def _rnn_kernels(activation: Activation) -> tuple[Any, Any]:
+def _rnn_kernels(activation: Activation) -> tuple[Any, Any, Any]:
     from gradprop._kernels import cells as kernels
 
     if activation.code is not None:
-        return kernels.rnn_steps, kernels.derivatives
-    run, derivatives = kernels.kernels_for(activation.phi, activation.dphi)
-    return run, derivatives
+        return kernels.rnn_steps, kernels.rnn_slopes, kernels.derivatives
+    run, slopes, derivatives = kernels.kernels_for(activation.phi, activation.dphi)
+    return run, slopes, derivatives
 
 
 def _gated_kernels(gate: Activation, own: Activation) -> tuple[Any, Any, int, int]:

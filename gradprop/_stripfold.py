@@ -35,10 +35,10 @@ LARGE = 2.0**60
 def strips_of(n: int, width: int) -> tuple[int, int]:
     """How many strips the n columns are cut into, and how many tiles of `width` each has.
 
-    One strip up to 48 columns, which are little work, then two and more, for threads to share, of
-    up to 64: the fewer there are, the less the check columns cost; wider ones leave the caches.
+    Up to 128 columns a strip: the fewer there are, the less the check columns cost; wider ones
+    leave the caches, and threads share strips where there are few replicas.
     """
-    strips = 1 if n <= 48 else max(2, -(-n // 64))
+    strips = -(-n // 128)
     return strips, -(-n // (strips * width))
 
 
@@ -68,6 +68,7 @@ class _Scratch(NamedTuple):
     ones: Float
     counts: Int
     square: Float
+    check_square: Float
 
 
 class StripFold:
@@ -102,6 +103,8 @@ class StripFold:
             self._x[columns, : len(columns)] = random_rotation(
                 len(columns), min(len(columns), CHECKS)
             )
+        # matrices of the last block, and lower bounds of the exponents of their entries
+        self._seen: tuple[Float | None, Int] = None, np.empty(0, dtype=np.int64)
         self._gap_scale = np.sqrt(max(min(n, own) / CHECKS, 1.0))
         P = np.zeros((R, self._G, self._tiles, n + 1, self._width), dtype=self._dtype)
         P[:, strip, column // self._width, unit, column % self._width] = 1
@@ -161,10 +164,11 @@ class StripFold:
                     identity=np.ldexp(block.identity, -shift),
                 )
         M, d = block.matrices.reshape(-1), block.scales.reshape(-1)
-        least = np.empty(len(block.matrices), dtype=np.int64)
-        least_exponents(M.view(np.int64), self._n**2, least)
+        if self._seen[0] is not block.matrices:
+            self._seen = block.matrices, np.empty(len(block.matrices), dtype=np.int64)
+            least_exponents(M.view(np.int64), self._n**2, self._seen[1])
         return _Factors(
-            M.astype(self._dtype, copy=False), M, least, block.index, d, d.view(np.int64),
+            M.astype(self._dtype, copy=False), M, self._seen[1], block.index, d, d.view(np.int64),
             block.exponents, block.identity,
         )  # fmt: skip
 
@@ -177,7 +181,7 @@ class StripFold:
         return _Scratch(
             S, S.view(np.int64), C, C.view(np.int64), np.zeros(LISTS * stride, dtype=np.int64),
             np.zeros(stride, dtype=S.dtype), np.zeros(stride), np.ones(stride),
-            np.zeros(4, dtype=np.int64), np.zeros(self._width),
+            np.zeros(4, dtype=np.int64), np.zeros(self._width), np.zeros(CHECKS),
         )  # fmt: skip
 
     def _stated(self, size: Float, gap: Float, exponent: Any) -> tuple[Float, Float]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
+from gradprop._laws import RNNLaw
 from gradprop._stacklaw import law_of
 from gradprop.blocks import axis_roles
 from gradprop.cells.base import Cell
@@ -89,6 +90,17 @@ class Orbit:
         """
         x = None if self.x is None else self.x[..., start:stop, :]
         return self.law.advance(x, stop - start, start, n_valid, state)
+
+    def coefficients(
+        self, state: Array, n_valid: NDArray[np.int64], start: int, stop: int
+    ) -> NDArray[np.float64]:
+        """Take the same steps; returns what their Jacobians need beside the weights, (R, m, q)."""
+        if isinstance(self.law, RNNLaw):
+            x = None if self.x is None else self.x[..., start:stop, :]
+            return self.law.slopes(x, stop - start, start, n_valid, state)
+        before = state.copy()
+        states, tapes = self.advance(state, n_valid, start, stop)
+        return self.law.coefficients(before, states, tapes)
 
 
 def _orbit_dtype(cell: Cell, dtype: Any) -> np.dtype[Any]:

@@ -199,17 +199,15 @@ class OrbitSource(Source):
         checkpoints, kept = [], []
         for start in range(0, orbit.n_steps, self._chunk):
             checkpoints.append(state.copy())
-            coefs = self._take(state, n_valid, start, min(start + self._chunk, orbit.n_steps))
+            stop = min(start + self._chunk, orbit.n_steps)
+            coefs = orbit.coefficients(state, n_valid, start, stop)
             if self._keep:
                 kept.append(coefs)
+        if not self._keep:
+            return checkpoints, None, n_valid
         empty = np.empty((orbit.n_replicas, 0, orbit.law.coef_width))
-        return checkpoints, np.concatenate([empty, *kept], axis=1) if self._keep else None, n_valid
-
-    def _take(self, state: Array, n_valid: Int, start: int, stop: int) -> Float:
-        """Steps start .. stop - 1 from `state`, carried on: coefficients of their Jacobians."""
-        before = state.copy()
-        states, tapes = self.orbit.advance(state, n_valid, start, stop)
-        return self.orbit.law.coefficients(before, states, tapes)
+        whole = kept[0] if len(kept) == 1 else np.concatenate([empty, *kept], axis=1)
+        return checkpoints, whole, n_valid
 
     def valid_steps(self) -> tuple[Int, NDArray[np.bool_]]:
         """Steps of each replica before its length or an overflow, and who overflowed."""
@@ -229,7 +227,7 @@ class OrbitSource(Source):
         state, parts = checkpoints[at].copy(), []
         for first in range(at * self._chunk, stop, self._chunk):
             last = min(first + self._chunk, stop)
-            coefs = self._take(state, n_valid.copy(), first, last)
+            coefs = self.orbit.coefficients(state, n_valid.copy(), first, last)
             parts.append(coefs[:, max(start - first, 0) :])
         return np.concatenate(parts, axis=1)
 

@@ -18,6 +18,7 @@ from exact import exact_product, mp_log_singular_values, rank_and_minor
 from helpers import ROOT, layouts, same, tolerance
 
 import gradprop as gp
+from gradprop import _laws
 from gradprop._kernels import cells, factor, graded, jacobi, pivoted, products, structure
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
 
@@ -186,6 +187,36 @@ def test_rnn_steps(n, leak):
     np.testing.assert_allclose(zs[0], z_naive, rtol=0, atol=atol)
     assert same(end[0], states[0, -1])
     assert n_valid[0] == 7
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", SIZES)
+def test_rnn_slopes_are_those_of_the_steps(n, dtype):
+    """Two replicas, one of which ends early and one of which overflows; phi' from the steps' z."""
+    rng = np.random.default_rng(n)
+    W, steps, leak = rng.standard_normal((2, n, n)).astype(dtype), 9, 0.75
+    for name in ("tanh", "softplus", gp.Activation("own", softsign, softsign_slope, (0.0, 1.0))):
+        activation = gp.RNN(W, activation=name).activation
+        compiled = _laws._rnn_kernels(activation)
+        code, which, current = (
+            activation.code or 0,
+            np.array([1, 0]),
+            np.zeros((2, steps, n), dtype),
+        )
+        current[0, 4, n // 2] = np.inf
+        h, n_valid = rng.standard_normal((2, n)).astype(dtype), np.array([steps, 6])
+        states, zs = np.empty((2, 2, steps, n), dtype)
+        slopes, wanted = np.empty((2, steps, n)), np.zeros((2, steps, n))
+        ends, valid = (h.copy(), h.copy()), (n_valid.copy(), n_valid.copy())
+        compiled[0](code, W, which, current, leak, 0, valid[0], ends[0], states, zs)
+        compiled[1](code, W, which, current, leak, 0, valid[1], ends[1], slopes)
+        for r in range(2):
+            own = np.empty(valid[0][r] * n, dtype)
+            compiled[2](code, zs[r, : valid[0][r]].ravel(), own)
+            wanted[r, : valid[0][r]] = own.reshape(-1, n)
+        assert valid[1].tolist() == valid[0].tolist() == [4, 6]
+        assert same(slopes, wanted)
+        assert same(*ends)
 
 
 @pytest.mark.parametrize("name", naive.ACTIVATIONS)

@@ -13,7 +13,8 @@ it is carried along.
 
 Large arrays are flat, and lists of offsets lie side by side in `lists`, `stride` apart: rows,
 places, marks (of rows in M, S, C); terms, picks, check picks (of terms in M, S, C); spread, columns
-(of columns in S, in x). Arrays that cost time to make come from the caller.
+(of columns in S, in x). Loops run over slices: an index that might be negative costs a gather for
+every load. Arrays that cost time to make come from the caller.
 """
 
 import math
@@ -35,6 +36,7 @@ FAR, SAFE = 2.0**40, 2.0**100
 float32 the strip, may have left their range, and the step is taken again from a scaled strip."""
 BOTTOM, FAINTEST = -1000, math.frexp(FAINT)[1] - 2
 """Binary exponents: what no entry may fall below unseen, and a lower bound of the scaled ones."""
+MINUS_ONE = np.float64(-1)
 NORMAL = -1021
 """Products below may have lost an entry altogether: an exact zero is not believed then."""
 CANCELLED, CANCELLED_LEAKY = -107, -161
@@ -45,23 +47,31 @@ MAGNITUDE = np.int64(2**63 - 1)
 
 @jit
 def _least(bits, begin, end):
-    """A lower bound of the smallest nonzero entry's exponent (0: there is none), and zeros."""
-    least, zeros = MAGNITUDE, 0
-    for i in range(begin, end):
-        magnitude = bits[i] & MAGNITUDE
-        zeros += magnitude == 0
+    """A lower bound of the smallest nonzero entry's exponent; 0 if all are zero."""
+    least, part = MAGNITUDE, bits[begin:end]
+    for i in range(part.size):
         # one less, which turns a zero into the largest of all
-        least = min(least, (magnitude - 1) & MAGNITUDE)
-    if zeros == end - begin:
-        return 0, zeros
-    return ((least >> 52) - 1023 if least >> 52 > 0 else -1076), zeros
+        magnitude = ((part[i] & MAGNITUDE) - 1) & MAGNITUDE
+        least = magnitude if magnitude < least else least
+    if least == MAGNITUDE:
+        return np.int64(0)
+    exponent = least >> 52
+    return exponent - 1023 if exponent > 0 else np.int64(-1076)
+
+
+@jit
+def _zeros(d, begin, end):
+    count, part = 0, d[begin:end]
+    for i in range(part.size):
+        count += part[i] == 0.0
+    return count
 
 
 @jit
 def least_exponents(bits, size, out):
     """Lower bounds of the exponents of the smallest entries of matrices of `size` entries each."""
     for i in range(out.size):
-        out[i], _ = _least(bits, i * size, (i + 1) * size)
+        out[i] = _least(bits, i * size, (i + 1) * size)
 
 
 @jit
@@ -90,25 +100,42 @@ def _pad(n, count, lists, stride, width, scale, check_scale):
 
 @jit
 def _multiply(
-    M, origin, lists, stride, n_rows, n_terms, S, x, own, scale, a, y, tiles, size, square
+    M, M_check, origin, lists, counts, S, x, own, scale, y, tiles, C, x_check, own_check,
+    check_scale, y_check, a, square, check_square,
 ):  # fmt: skip
-    """Tiles at y <- scale M (tiles at x) + a (tiles at own); their sum of squares."""
+    """Tiles of S at y <- scale M (tiles at x) + a (tiles at own), and C alike with M_check.
+
+    Four or six rows at a time of all tiles, while these rows of M are near. Returns the sum of
+    squares of S.
+    """
     for j in range(square.size):
         square[j] = 0.0
-    i = 0
+    stride, n_rows, n_terms, i = lists.size // LISTS, counts[0], counts[1], 0
+    size = (stride - PADDING + 1) * square.size
+    terms, picks, check_picks = 3 * stride, 4 * stride, 5 * stride
     while i < n_rows:
         six = n_rows - i >= 6 and n_rows - i != 8
-        for at in range(0, tiles * size, size):
-            if six:
+        places, marks = stride + i, 2 * stride + i
+        if six:
+            for at in range(0, tiles * size, size):
                 tile(
-                    6, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
-                    S, x + at, own + at, scale, i, a, S, y + at, square,
+                    6, 512, M, origin, lists, i, places, terms, picks, n_terms, S, x + at, own + at,
+                    scale, i, S.dtype.type(a), S, y + at, square,
                 )  # fmt: skip
-            else:
+            tile(
+                6, 256, M_check, origin, lists, i, marks, terms, check_picks, n_terms, C, x_check,
+                own_check, check_scale, i, a, C, y_check, check_square,
+            )  # fmt: skip
+        else:
+            for at in range(0, tiles * size, size):
                 tile(
-                    4, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
-                    S, x + at, own + at, scale, i, a, S, y + at, square,
+                    4, 512, M, origin, lists, i, places, terms, picks, n_terms, S, x + at, own + at,
+                    scale, i, S.dtype.type(a), S, y + at, square,
                 )  # fmt: skip
+            tile(
+                4, 256, M_check, origin, lists, i, marks, terms, check_picks, n_terms, C, x_check,
+                own_check, check_scale, i, a, C, y_check, check_square,
+            )  # fmt: skip
         i += 6 if six else 4
     total = 0.0
     for j in range(square.size):
@@ -117,24 +144,23 @@ def _multiply(
 
 
 @jit
-def _combine(
-    A, origin, lists, rows, terms, picks, n_rows, n_terms, C, x, own, scale, a, y, square
-):  # fmt: skip
-    """C at y <- scale A (C at x) + a (C at own), CHECKS columns; the sum of squares."""
+def _gap(lists, n_rows, n_terms, S, now, C, x, y, work, ones, square):
+    """Sum of squares of (S at now) x - (C at y), x and work space among the regions of C."""
     for j in range(CHECKS):
         square[j] = 0.0
-    marks, i = 2 * (lists.size // LISTS), 0
+    stride, i = lists.size // LISTS, 0
+    rows, marks, terms, picks = stride, 2 * stride, 6 * stride, 7 * stride
     while i < n_rows:
         six = n_rows - i >= 6 and n_rows - i != 8
         if six:
             tile(
-                6, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
-                scale, i, a, C, y, square,
+                6, 256, S, now, lists, rows + i, marks + i, terms, picks, n_terms, C, x, y,
+                ones, i, MINUS_ONE, C, work, square,
             )  # fmt: skip
         else:
             tile(
-                4, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
-                scale, i, a, C, y, square,
+                4, 256, S, now, lists, rows + i, marks + i, terms, picks, n_terms, C, x, y,
+                ones, i, MINUS_ONE, C, work, square,
             )  # fmt: skip
         i += 6 if six else 4
     return square[0] + square[1] + square[2] + square[3]
@@ -145,10 +171,10 @@ def _scale_rows(d, at, n, X, x, y, tiles, width):
     """Rows of the tiles at y <- d times those at x."""
     for j in range(tiles):
         for i in range(n):
-            factor = d[at + i]
+            factor, k = d[at + i], (j * (n + 1) + i) * width
+            old, new = X[x + k : x + k + width], X[y + k : y + k + width]
             for c in range(width):
-                k = (j * (n + 1) + i) * width + c
-                X[y + k] = factor * X[x + k]
+                new[c] = factor * old[c]
 
 
 @jit
@@ -204,9 +230,9 @@ def _level(S, C, now, size, rest):
 def _tidy(S, S_bits, C, C_bits, now, size, rest):
     """Bring S and C away from the end of the range: exponent taken out, that of the least entry."""
     exact, shift = S.itemsize == 8, 0
-    least, _ = _least(C_bits, now * rest, (now + 1) * rest)
+    least = _least(C_bits, now * rest, (now + 1) * rest)
     if exact:
-        least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
+        least = min(least, _least(S_bits, now * size, (now + 1) * size))
     if least < BOTTOM // 2:
         shift, _, _ = _level(S, C, now, size, rest)
         least = max(least - shift, FAINTEST)
@@ -235,36 +261,33 @@ def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scal
         for j in range(count):
             scale[j] = check_scale[j] = d[at + lists[2 * stride + j] // CHECKS]
     else:
+        own = d[at : at + n]
         for i in range(n):
-            scale[i] = check_scale[i] = d[at + i]
+            scale[i] = check_scale[i] = own[i]
     counts[2] = sparse
 
 
 @inlined
 def _apply(
-    M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-    check_scale, counts, tiles, width, square,
+    M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, scale, check_scale,
+    counts, tiles, width, square, check_square,
 ):  # fmt: skip
     """New S and C <- (a I + diag(d) M) or (a I + M^T diag(d)) times the old; sum of squares."""
-    x, y, source, work = now * size, (1 - now) * size, now * size, now * rest
+    source, work = now * size, now * rest
     if transpose:
         source, work = 2 * size, 2 * rest
-        _scale_rows(d, at, n, S, x, source, tiles, width)
+        _scale_rows(d, at, n, S, now * size, source, tiles, width)
         _scale_rows(d, at, n, C, now * rest, work, ONE, rest // (n + 1))
-    _combine(
-        M_check, origin, lists, ZERO, 3 * stride, 5 * stride, counts[0], counts[1], C,
-        work, now * rest, check_scale, a, (1 - now) * rest, square,
-    )  # fmt: skip
     return _multiply(
-        M, origin, lists, stride, counts[0], counts[1], S, source, x, scale, a, y, tiles,
-        (n + 1) * width, square,
+        M, M_check, origin, lists, counts, S, source, now * size, scale, (1 - now) * size, tiles, C, work, now * rest, check_scale, (1 - now) * rest, a, square,
+        check_square,
     )  # fmt: skip
 
 
 @inlined
 def _take(
-    M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-    check_scale, counts, tiles, width, square,
+    M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, scale, check_scale,
+    counts, tiles, width, square, check_square,
 ):  # fmt: skip
     """`_apply`, then S and C leveled where they need it.
 
@@ -273,8 +296,8 @@ def _take(
     shift, more, left, again = 0, 0, True, True
     while True:
         total = _apply(
-            M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-            check_scale, counts, tiles, width, square,
+            M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, scale,
+            check_scale, counts, tiles, width, square, check_square,
         )  # fmt: skip
         if not again or 1 / SAFE < total < SAFE:
             break
@@ -293,18 +316,19 @@ def _take(
 @inlined
 def _one_strip(
     M, M_check, least_M, index, d, d_bits, e, a, n_valid, transpose, r, S, S_bits, C, C_bits,
-    state, lists, scale, check_scale, ones, counts, tiles, width, n_columns, square, column, offset,
-    squares, gaps, exponents,
+    state, lists, scale, check_scale, ones, counts, n_columns, square, check_square,
+    column, offset, squares, gaps, exponents,
 ):  # fmt: skip
     """The strip in S and C through a block; see `strip_steps`. Returns which region it ends in."""
-    n, stride, size, rest = ones.size - PADDING, ones.size, S.size // 3, C.size // REGIONS
+    n, size, rest, width = ones.size - PADDING, S.size // 3, C.size // REGIONS, square.size
+    tiles = (n_columns + width - 1) // width
     now, before, left, total, m = ZERO, ZERO, True, 1.0, index.shape[1]
     for s in range(m):
         t = m - 1 - s if transpose else s
         if t >= n_valid:
             continue
         at, keep, matrix = (r * m + t) * n, a[r, t], index[r, t]
-        least, zeros = _least(d_bits, at, at + n)
+        least, zeros = _least(d_bits, at, at + n), _zeros(d, at, at + n)
         lost = least + least_M[matrix] + (CANCELLED if keep == 0.0 else CANCELLED_LEAKY)
         faint = state[1] + lost < BOTTOM
         if counts[2] and (faint or keep != 0.0):
@@ -319,7 +343,7 @@ def _one_strip(
             _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts)
             total, shift, left = _take(
                 M, M_check, matrix * n * n, d, at, before, n, keep, transpose, S, C, now, size,
-                rest, lists, stride, scale, check_scale, counts, tiles, width, square,
+                rest, lists, scale, check_scale, counts, tiles, width, square, check_square,
             )  # fmt: skip
             now, before = 1 - now, at
             state[0] += shift
@@ -329,9 +353,9 @@ def _one_strip(
         c = column[state[2]] - offset
         if c >= 0:
             squares[c], exponents[c] = total, state[0]
-            gaps[c] = (math.inf if state[3] else 0.0) if not left else _combine(
-                S, now * size, lists, stride, 6 * stride, 7 * stride, counts[0], n_columns, C,
-                3 * rest, now * rest, ones, -1.0, 4 * rest, square,
+            gaps[c] = (math.inf if state[3] else 0.0) if not left else _gap(
+                lists, counts[0], n_columns, S, now * size, C, 3 * rest, now * rest, 4 * rest,
+                ones, check_square,
             )  # fmt: skip
     if counts[2]:
         _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
@@ -342,7 +366,7 @@ def _one_strip(
 def strip_steps(
     M, M_check, least_M, index, d, d_bits, e, a, n_valid, first, transpose, x, P, checks, state,
     tiles, width, column, offset, begin, end, squares, gaps, exponents,
-    S, S_bits, C, C_bits, lists, scale, check_scale, ones, counts, square,
+    S, S_bits, C, C_bits, lists, scale, check_scale, ones, counts, square, check_square,
 ):  # fmt: skip
     """P <- J P (or J^T P backwards) through a block, strips begin .. end - 1 of all R G.
 
@@ -376,9 +400,8 @@ def strip_steps(
         counts[2], counts[3] = 0, 0
         now = _one_strip(
             M, M_check, least_M, index, d, d_bits, e, a, n_valid[r] - first, transpose, r, S,
-            S_bits, C, C_bits, state[item], lists, scale, check_scale, ones, counts,
-            (n_columns + width - 1) // width, width, n_columns, square, column, offset,
-            squares[item], gaps[item], exponents[item],
+            S_bits, C, C_bits, state[item], lists, scale, check_scale, ones, counts, n_columns,
+            square, check_square, column, offset, squares[item], gaps[item], exponents[item],
         )  # fmt: skip
         for i in range(size):
             P[item, i] = S[now * size + i]
