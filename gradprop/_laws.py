@@ -12,12 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gradprop._layouts import flat_networks, layout
 from gradprop._threads import replica_slices, spread
 from gradprop.activations import Activation
-from gradprop.blocks import Block, dense_block, row_scaled_block, scaled_rows, who_uses
-from gradprop.cells.base import WeightedCell
-from gradprop.cells.gru import GRU
-from gradprop.cells.lstm import LSTM
+from gradprop.blocks import Block, dense_block, row_scaled_block, scaled_rows
 from gradprop.cells.rnn import RNN
 from gradprop.environment import single_threaded_blas
 
@@ -63,51 +61,6 @@ class Place(NamedTuple):
     source: int
     width: int
     offset: int
-
-
-class Layout(NamedTuple):
-    """Arrays of a cell in the order of the kernels; bias is (..., rows), b_h (..., n)."""
-
-    kind: int
-    W_hh: Array
-    W_xh: Array | None
-    bias: Array | None
-    b_h: Array
-
-
-def layout(cell: WeightedCell, dtype: Any) -> Layout:
-    """Gates in the kernels' order, biases added in float64 and then rounded to `dtype`."""
-    from gradprop._kernels import gates
-
-    bias: Array | None
-    rows: Any
-    if isinstance(cell, RNN):
-        bias, inner, rows, kind = cell.b, np.zeros(cell.n), slice(None), gates.RNN
-    elif isinstance(cell, LSTM):
-        bias, inner, rows, kind = cell.b, np.zeros(cell.n), cell.rows, gates.LSTM
-    elif isinstance(cell, GRU):
-        rows, kind = cell.rows, gates.GRU_AFTER if cell.reset_after else gates.GRU_BEFORE
-        b_x, b_h = cell.b_x.astype(np.float64), cell.b_h.astype(np.float64)
-        inner = b_h[..., rows][..., 2 * cell.n :] * cell.reset_after
-        outside = np.ones(3 * cell.n)
-        outside[rows[2 * cell.n :]] = not cell.reset_after
-        bias = b_x + b_h * outside
-    else:
-        raise TypeError(f"no layout for a {type(cell).__name__}.")
-    return Layout(
-        kind,
-        np.ascontiguousarray(cell.W_hh[..., rows, :], dtype=dtype),
-        None if cell.W_xh is None else np.ascontiguousarray(cell.W_xh[..., rows, :], dtype=dtype),
-        None if bias is None else bias[..., rows].astype(dtype),
-        inner.astype(dtype),
-    )
-
-
-def flat_networks(array: Array, core: int, batch_shape: tuple[int, ...]) -> tuple[Array, Int]:
-    """Distinct networks (K, ...), and which of them each flat replica uses."""
-    own = array.shape[: array.ndim - core]
-    flat = np.ascontiguousarray(array.reshape(-1, *array.shape[len(own) :]))
-    return flat, who_uses(own, batch_shape)
 
 
 class _WeightLaw:
@@ -175,7 +128,7 @@ class RNNLaw(_WeightLaw):
     @functools.cached_property
     def normal(self) -> tuple[Float, Int]:
         """Normal form of W, which only Jacobians need."""
-        return scaled_rows(self.W.astype(np.float64))
+        return scaled_rows(self.W.astype(np.float64, copy=False))
 
     def advance(
         self, x: Array | None, n_steps: int, first: int, n_valid: Int, state: Array

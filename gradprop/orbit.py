@@ -162,7 +162,7 @@ def _check_start(cell: Cell, h0: ArrayLike | None, dtype: np.dtype[Any]) -> Arra
 
 
 def _check_range(name: str, array: Array, dtype: np.dtype[Any]) -> None:
-    if np.abs(array).max() > np.finfo(dtype).max:
+    if max(array.max(), -array.min()) > np.finfo(dtype).max:
         raise ValueError(f"`{name}` must lie in the range of {dtype}; it overflows.")
 
 

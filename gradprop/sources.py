@@ -43,6 +43,11 @@ class Source(abc.ABC):
         """Whether the factors come from an orbit, which has a start that can be moved."""
         return False
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether `gate_block` gives the gates of a layer."""
+        return False
+
     @abc.abstractmethod
     def block(self, start: int, stop: int) -> Block | DiagonalBlock:
         """Factors of steps ``start .. stop - 1`` of every replica."""
@@ -171,6 +176,11 @@ class SliceSource(Source):
         block = self.source.block(start + self.offset, stop + self.offset)
         return dataclasses.replace(block, first=start)
 
+    @property
+    def has_gates(self) -> bool:
+        """As the whole."""
+        return self.source.has_gates
+
     def gate_block(self, start: int, stop: int) -> GateBlock | None:
         """Gates of steps start .. stop - 1 of the slice."""
         block = self.source.gate_block(start + self.offset, stop + self.offset)
@@ -230,6 +240,11 @@ class OrbitSource(Source):
             coefs = self.orbit.coefficients(state, n_valid.copy(), first, last)
             parts.append(coefs[:, max(start - first, 0) :])
         return np.concatenate(parts, axis=1)
+
+    @property
+    def has_gates(self) -> bool:
+        """For an LSTM or a GRU."""
+        return isinstance(self.orbit.law, GatedLaw)
 
     def gate_block(self, start: int, stop: int) -> GateBlock | None:
         """Gates of steps start .. stop - 1, for an LSTM or a GRU."""

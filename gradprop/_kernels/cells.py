@@ -72,11 +72,9 @@ def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
 
     `current` (R or 1, m, n), `h` (R, n) is carried on. Cost m R (2 n^2 + n phi).
     """
-    R, n = h.shape
-    m = zs.shape[1]
-    one = h.dtype.type(1)
+    R, m = h.shape[0], zs.shape[1]
     step = h.dtype.type(leak)
-    keep = one - step
+    keep = h.dtype.type(1) - step
     nan = h.dtype.type(np.nan)
     dot, columns = np.empty_like(h[0]), np.empty_like(W[0])
     for r in range(R):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradprop._kernels.gates import GRU_BEFORE, LSTM, pulled, pushed, reset_pulled, reset_pushed
 from gradprop._kernels.jit import jit
-from gradprop._kernels.products import LN2, keep_from_zero, renormalise
+from gradprop._kernels.products import LN2, renormalise, renormalise_visibly
 
 
 @jit
@@ -111,8 +111,7 @@ def gated_panel_steps(
                 pull(kind, W[which[r]], coefs[r, t], V, out)
             else:
                 push(kind, W[which[r]], coefs[r, t], V, ext, out)
-            exponent[r] += renormalise(out)
-            keep_from_zero(out)
+            exponent[r] += renormalise_visibly(out)
             V[:] = out
             age[r] += 1
             c = column[age[r]] - offset

@@ -46,21 +46,27 @@ def transposed_times(M, d, a, V, out, work):
 
 
 @jit
-def renormalise(A):
-    """Scale A by the power of two that brings its largest magnitude into [1/2, 1).
+def _unit(A):
+    """Exponent of the largest magnitude of A (0 if A is zero), and two factors that take it out.
 
-    Returns that exponent (0 for a zero matrix).
+    Two, since one alone overflows where that magnitude is subnormal.
     """
     largest = 0.0
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             largest = max(largest, abs(A[i, j]))
-    if largest == 0.0:
-        return 0
     _, e = math.frexp(largest)
-    # two factors, since 2**-e alone overflows for subnormal `largest`
     half = -e // 2
-    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+    return e, math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+
+
+@jit
+def renormalise(A):
+    """Scale A by the power of two that brings its largest magnitude into [1/2, 1).
+
+    Returns that exponent (0 for a zero matrix).
+    """
+    e, first, second = _unit(A)
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             A[i, j] = A[i, j] * first * second
@@ -68,12 +74,16 @@ def renormalise(A):
 
 
 @jit
-def keep_from_zero(A):
-    """Raise tiny nonzero entries to FAINT, so that what is lost never looks like an exact zero."""
+def renormalise_visibly(A):
+    """`renormalise`, with tiny nonzero entries raised to FAINT: what is lost never looks like 0."""
+    e, first, second = _unit(A)
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
-            if A[i, j] != 0.0 and abs(A[i, j]) < FAINT:
-                A[i, j] = math.copysign(FAINT, A[i, j])
+            scaled = A[i, j] * first * second
+            if A[i, j] != 0.0 and abs(scaled) < FAINT:
+                scaled = math.copysign(FAINT, A[i, j])
+            A[i, j] = scaled
+    return e
 
 
 @jit
@@ -112,8 +122,7 @@ def product_steps(
                 transposed_times(M[index[r, t]], d[r, t], a[r, t], P[r], out, work)
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
-            exponent[r] += e[r, t] + renormalise(out)
-            keep_from_zero(out)
+            exponent[r] += e[r, t] + renormalise_visibly(out)
             P[r] = out
             age[r] += 1
             c = column[age[r]] - offset

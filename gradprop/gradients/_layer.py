@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradprop._laws import Layout
+from gradprop._layouts import Layout
 from gradprop.cells.base import WeightedCell
 from gradprop.cells.gru import GRU
 

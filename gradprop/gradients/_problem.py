@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop._laws import Layout, layout
+from gradprop._layouts import Layout, layout
 from gradprop.blocks import who_uses
 from gradprop.cells.base import Cell, GatedCell, WeightedCell
 from gradprop.cells.composite import Bidirectional, Stacked
