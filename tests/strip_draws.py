@@ -88,27 +88,28 @@ def any_layout(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
 def check(rng: np.random.Generator) -> float:
     """Draw a chain, take its norms and compare them with a plain loop: gap over what is stated.
 
-    Where the loop itself is in doubt, integer arithmetic takes its place. Lags, anchor, dtype and
-    the cutting into blocks are drawn too. AssertionError if a zero is claimed wrongly or a canary
-    is dead.
+    Where the loop itself is in doubt, integer arithmetic takes its place. Lags, anchor, norm, dtype
+    and the cutting into blocks are drawn too. AssertionError if a zero is claimed wrongly or a
+    canary is dead.
     """
     chain, J = draw(rng)
-    anchor, dtype = str(rng.choice(["start", "end"])), str(rng.choice(["float64", "float32"]))
+    anchor = str(rng.choice(["start", "end"]))
+    ord, dtype = [(2, "float64"), ("fro", "float64"), ("fro", "float32")][rng.integers(3)]
     lags = rng.integers(0, chain.n_steps + 1, int(rng.integers(1, 6)))
     floats = int(rng.choice([1, 200, 2**22]))
     with fenced() as calls, mock.patch.object(chains_of, "BLOCK_FLOATS", floats):
-        found = gp.log_norms(chain, ord="fro", lags=lags, anchor=anchor, dtype=dtype)
+        found = gp.log_norms(chain, ord=ord, lags=lags, anchor=anchor, dtype=dtype)
     assert calls or not lags.any()
     worst = 0.0
     for r in range(len(J)):
-        plain = naive.log_norms(J[r], "fro", anchor)[lags]
+        plain = naive.log_norms(J[r], ord, anchor)[lags]
         for i, (value, error) in enumerate(zip(found.log_norm[r], found.error[r], strict=True)):
             if np.isinf(error):
                 assert np.isnan(value)
                 continue
             expected = plain[i]
             if value != expected and not abs(value - expected) <= error:
-                expected = exact_log_norm(naive.factors(J[r], lags[i], anchor), "fro")
+                expected = exact_log_norm(naive.factors(J[r], lags[i], anchor), ord)
             if -np.inf in (value, expected):
                 assert value == expected
             else:
