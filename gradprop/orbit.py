@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
+from gradprop._laws import Law
 from gradprop._stacklaw import law_of
 from gradprop.blocks import axis_roles
 from gradprop.cells.base import Cell
@@ -22,7 +24,8 @@ CHUNK_FLOATS = 2**20
 class Orbit:
     """Recipe of an orbit: everything is checked and laid out, nothing is computed yet.
 
-    Replicas are flat inside: R of them; `batch_shape` and `roles` say what they were.
+    Replicas are flat inside: R of them; `batch_shape` and `roles` say what they were. An orbit that
+    does not outlive a call need not have an `own` copy of x.
     """
 
     def __init__(
@@ -34,6 +37,8 @@ class Orbit:
         lengths: ArrayLike | None,
         rng: Any,
         dtype: Any,
+        *,
+        own: bool = True,
     ) -> None:
         if not isinstance(cell, Cell):
             raise TypeError(
@@ -41,7 +46,7 @@ class Orbit:
             )
         self.cell = cell
         self.dtype = _orbit_dtype(cell, dtype)
-        self.x = None if x is None else _check_input(cell, x)
+        self.x = None if x is None else _check_input(cell, x, own)
         self.n_steps = _check_n_steps(self.x, n_steps)
         start = _check_start(cell, h0, self.dtype)
         lengths = None if lengths is None else _checks.plain_array("lengths", lengths)
@@ -49,7 +54,6 @@ class Orbit:
         self.n_replicas = int(np.prod(self.batch_shape, dtype=np.int64))
         for name, array in cell.arrays().items():
             _check_range(name, array, self.dtype)
-        self.law = law_of(cell, self.dtype, self.batch_shape)
         if start is None and self.x is None:
             shape = (*self.batch_shape, cell.n_state)
             start = _checks.generator("rng", rng).standard_normal(shape)
@@ -57,6 +61,11 @@ class Orbit:
         self.lengths = _check_lengths(lengths, self.batch_shape, self.n_steps)
         if self.x is not None:
             _check_finite_input(self.x, self.lengths.reshape(self.batch_shape))
+
+    @functools.cached_property
+    def law(self) -> Law:
+        """How replicas move on, and their Jacobians; gradients through time need neither."""
+        return law_of(self.cell, self.dtype, self.batch_shape)
 
     def _flat(self, start: Array) -> Array:
         """Broadcast over all replicas, flatten them, cast to the orbit's dtype."""
@@ -101,8 +110,8 @@ def _orbit_dtype(cell: Cell, dtype: Any) -> np.dtype[Any]:
     return chosen
 
 
-def _check_input(cell: Cell, x: ArrayLike) -> Array:
-    array = _checks.real_array("x", x, keep_float32=True, finite=False)
+def _check_input(cell: Cell, x: ArrayLike, own: bool) -> Array:
+    array = _checks.real_array("x", x, keep_float32=True, finite=False, own=own)
     if array.ndim == 1:
         array = array[:, None]
     width = cell.d_x

@@ -93,6 +93,27 @@ def dphi_row(code, z, out):
 
 
 @jit
+def both_row(code, z, out, slope):
+    """out (m,) = phi(z) and slope (m,) = phi'(z): one exponential for both.
+
+    Each z is read once: a second time, after `out` was written, it might be another.
+    """
+    if code == TANH:
+        for i in range(z.size):
+            x = z[i]
+            out[i] = phi(np.int64(TANH), x)
+            slope[i] = dphi(np.int64(TANH), x)
+    elif code == SIGMOID:
+        for i in range(z.size):
+            x = z[i]
+            out[i] = phi(np.int64(SIGMOID), x)
+            slope[i] = dphi(np.int64(SIGMOID), x)
+    else:
+        phi_row(code, z, out)
+        dphi_row(code, z, slope)
+
+
+@jit
 def complement_row(code, z, out):
     """out (m,) = 1 - phi(z), entry by entry."""
     if code == SIGMOID:
@@ -110,6 +131,17 @@ def evaluate(code, derivative, z, out):
         dphi_row(code, z, out)
     else:
         phi_row(code, z, out)
+
+
+def both_rows_of(one, other):
+    """`both_row` of one's own compiled scalar(code, z) and its derivative."""
+
+    def row(code, z, out, slope):
+        for i in range(z.size):
+            out[i] = one(code, z[i])
+            slope[i] = other(code, z[i])
+
+    return numba.njit(error_model="numpy", nogil=True)(row)
 
 
 def row_of(scalar):

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.cells.base import Cell
 from gradprop.cells.composite import Bidirectional
-from gradprop.environment import single_threaded_blas
 from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes, pulled_layers
 from gradprop.orbit import Orbit
 from gradprop.results import REPLICAS, Result
@@ -170,18 +169,17 @@ def backward(
     sums = ParameterSums(cell, problem.dtype)
     groups: list[Int] = []
     found: list[tuple[Array, Array, Array]] = []
-    with single_threaded_blas():
-        for network, rows in problem.groups():
-            runs = problem.run(network, rows)
-            grads = problem.loss_gradient(runs, rows)
-            with np.errstate(over="ignore", invalid="ignore"):
-                layers, input_grad = pulled_layers(runs, grads, cut)
-            for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
-                parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
-                sums.add(prefix, run.cell, network, parts)
-            start_grad = _side_by_side([layer.h0[None] for layer in layers])
-            groups.append(rows)
-            found.append((start_grad, input_grad, _side_by_side([layer.delta for layer in layers])))
+    for network, rows in problem.groups():
+        runs = problem.run(network, rows)
+        grads = problem.loss_gradient(runs, rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            layers, input_grad = pulled_layers(runs, grads, cut)
+        for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
+            parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
+            sums.add(prefix, run.cell, network, parts)
+        start_grad = _side_by_side([layer.h0[None] for layer in layers])
+        groups.append(rows)
+        found.append((start_grad, input_grad, _side_by_side([layer.delta for layer in layers])))
     start, x_grad, delta = (
         problem.batch(_by_replica(groups, parts)) for parts in zip(*found, strict=True)
     )
