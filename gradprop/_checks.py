@@ -47,7 +47,7 @@ def real_or_complex_array(
     if array.dtype.kind == "c":
         array = np.array(array, dtype=np.complex128, order="C")
         _check_shape(name, array, shape)
-        _check_finite(name, array, step_axis)
+        check_finite(name, array, step_axis)
         return array
     return _finish(name, array, shape, False, True, step_axis)
 
@@ -88,7 +88,7 @@ def _finish(
         array = np.array(array, dtype=dtype, order="C", copy=True if own else None)
     _check_shape(name, array, shape)
     if finite:
-        _check_finite(name, array, step_axis)
+        check_finite(name, array, step_axis)
     return array
 
 
@@ -111,7 +111,8 @@ def _check_shape(name: str, array: Array, shape: Sequence[int | str | None] | No
         raise ValueError(f"`{name}` must not be empty; got shape {array.shape}.")
 
 
-def _check_finite(name: str, array: Array, step_axis: int | None) -> None:
+def check_finite(name: str, array: Array, step_axis: int | None = None) -> None:
+    """Refuse an array with entries that are not finite; the first of them is named."""
     with np.errstate(over="ignore"):
         # the modulus of a complex number can be infinite though its parts are not
         finite = np.isfinite(np.abs(array) if np.iscomplexobj(array) else array)
@@ -211,6 +212,9 @@ def generator(name: str, rng: Any) -> np.random.Generator:
 
 def broadcast_shapes(**shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Broadcast leading shapes; on a clash the message names every argument."""
+    distinct = {shape for shape in shapes.values() if shape}
+    if len(distinct) < 2:  # NumPy takes as long as for arrays of these shapes
+        return next(iter(distinct), ())
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError as error:

@@ -25,7 +25,7 @@ class Orbit:
     """Recipe of an orbit: everything is checked and laid out, nothing is computed yet.
 
     Replicas are flat inside: R of them; `batch_shape` and `roles` say what they were. An orbit that
-    does not outlive a call need not have an `own` copy of x.
+    does not outlive a call need not have an `own` copy of x, which it then leaves to be checked.
     """
 
     def __init__(
@@ -52,13 +52,23 @@ class Orbit:
         lengths = None if lengths is None else _checks.plain_array("lengths", lengths)
         self.batch_shape, self.roles = _batch(cell, self.x, start, lengths)
         self.n_replicas = int(np.prod(self.batch_shape, dtype=np.int64))
-        for name, array in cell.arrays().items():
-            _check_range(name, array, self.dtype)
+        if cell.dtype.itemsize > self.dtype.itemsize:
+            for name, array in cell.arrays().items():
+                _check_range(name, array, self.dtype)
         if start is None and self.x is None:
             shape = (*self.batch_shape, cell.n_state)
             start = _checks.generator("rng", rng).standard_normal(shape)
-        self.start = self._flat(np.zeros(cell.n_state) if start is None else start)
+        self.start = (
+            np.zeros((self.n_replicas, cell.n_state), self.dtype)
+            if start is None
+            else self._flat(start)
+        )
         self.lengths = _check_lengths(lengths, self.batch_shape, self.n_steps)
+        if own:
+            self.check_input()
+
+    def check_input(self) -> None:
+        """Padding may hold anything; inside a sequence every entry must be finite."""
         if self.x is not None:
             _check_finite_input(self.x, self.lengths.reshape(self.batch_shape))
 
@@ -125,7 +135,6 @@ def _check_input(cell: Cell, x: ArrayLike, own: bool) -> Array:
 
 
 def _check_finite_input(x: Array, lengths: NDArray[np.int64]) -> None:
-    """Padding may hold anything; inside a sequence every entry must be finite."""
     finite = np.isfinite(x)
     if finite.all():
         return

@@ -9,7 +9,7 @@ the input; those that give the weights' gradients wait for SUMMED rows, which st
 import numpy as np
 
 from gradprop._kernels.gates import GRU_BEFORE, LSTM, RNN, add, pulled, reset_pulled, scale
-from gradprop._kernels.gemm import product
+from gradprop._kernels.gemm import prefetch, product
 from gradprop._kernels.jit import FALSE, TRUE, ZERO, jit
 
 SUMMED = 128
@@ -147,6 +147,8 @@ def backward(
             at = t * by_step + b * by_sequence
             live[b] = t < lengths[b]
             add(v[b, :n], grad_h[at : at + n])
+            if t > start:
+                prefetch(grad_h, at - by_step, n)
         step_back(kind, keep, W, coefs[t], live, v, deltas[t], recurrents[t], through, direct)
         if grad_U.size > 0:
             _through(U, deltas[t], ZERO, rows, grad_x[t], FALSE)

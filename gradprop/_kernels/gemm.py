@@ -176,8 +176,28 @@ def _plain(height):
     return tile
 
 
+@intrinsic
+def _touch(typing, A, a):
+    def write(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), HALF, HALF, HALF])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(prefetch, [pointer, *(ir.Constant(HALF, i) for i in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(A, types.int64), write
+
+
 _made = _plain if getattr(numba.config, "DISABLE_JIT", 0) else _emitted
 _high, _low = _made(HEIGHT), _made(1)
+
+
+@jit
+def prefetch(A, a, size):
+    """Fetch entries a .. a + size - 1 of A into the cache, while something else is computed."""
+    for i in range(0, size, 64 // A.itemsize):
+        _touch(A, a + i)
 
 
 @jit

@@ -124,12 +124,15 @@ class LayerRun:
         """What the candidate's weights meet, (T, B, n); empty unless reset before the product."""
         return self._hidden[..., : self.n]
 
+    @property
+    def last(self) -> tuple[Array, Array]:
+        """The state after the last step: h, and the c of an LSTM."""
+        return self._h[-1, :, : self.n], self._c[-1]
+
     def finite(self) -> NDArray[np.bool_]:
         """Whether the state is, (T + 1, B)."""
-        parts = [np.isfinite(part) for part in (self._h[..., : self.n], self._c)]
-        if all(part.all() for part in parts):
-            return np.ones(self._h.shape[:2], np.bool_)
-        return np.logical_and(*(part.all(axis=-1) for part in parts))
+        parts = (self._h[..., : self.n], self._c)
+        return np.logical_and(*(np.isfinite(part).all(axis=-1) for part in parts))
 
     def pull(self, grad_h: Array, window: int) -> LayerGradients:
         """Gradients of sum(grad_h h), (T, B, n); `window` 0 cuts nothing. To be called once.

@@ -31,15 +31,24 @@ class Problem:
     cell : RNN, LSTM, GRU or Stacked
     x, grad_h, h0, lengths : array_like
         As :func:`gradprop.backward`.
+    late : bool, default: False
+        Let `confirm` find what is not finite, where it can.
     """
 
-    def __init__(self, cell: Cell, x: ArrayLike | None, grad_h: Any, h0: Any, lengths: Any) -> None:
+    def __init__(
+        self, cell: Cell, x: Any, grad_h: Any, h0: Any, lengths: Any, *, late: bool = False
+    ) -> None:
         self.layers = layers_of(cell)
-        grads = None if callable(grad_h) else _loss_gradient(grad_h, cell)
+        self._late = late and lengths is None and self.layers[0].W_xh is not None
+        for given in (x, grad_h):  # no cast, which may overflow
+            self._late = self._late and getattr(given, "dtype", None) == cell.dtype
+        grads = None if callable(grad_h) else _loss_gradient(grad_h, cell, finite=not self._late)
         if x is None and (h0 is None or grads is None):
             raise ValueError("`x` None needs `h0`, and an array for `grad_h`.")
         n_steps = grads.shape[-2] if x is None and grads is not None else None
         self.orbit = Orbit(cell, x, h0, n_steps, lengths, None, None, own=False)
+        if not self._late:
+            self.orbit.check_input()
         self.cell, self.dtype = cell, self.orbit.dtype
         self.n_steps, self.lengths = self.orbit.n_steps, self.orbit.lengths
         self.batch_shape, self.roles = self.orbit.batch_shape, self.orbit.roles
@@ -106,7 +115,8 @@ class Problem:
         x = self.orbit.x
         if x is None:
             return None
-        full = np.broadcast_to(x, (*self.batch_shape, *x.shape[-2:]))
+        shape = (*self.batch_shape, *x.shape[-2:])
+        full = x if x.shape == shape else np.broadcast_to(x, shape)
         flat = full.reshape(len(self.lengths), *x.shape[-2:]).transpose(1, 0, 2)
         with np.errstate(over="ignore"):
             cast = np.array(flat, dtype=self.dtype, order="C")
@@ -132,10 +142,27 @@ class Problem:
             arrays = one_network(layer, self.dtype, self.networks, network)
             with np.errstate(over="ignore", invalid="ignore"):
                 runs.append(LayerRun(layer, arrays, x, start, lengths, self.n_steps))
-            self._check_finite(runs[-1].finite(), rows)
+            if not self._late:
+                self._check_finite(runs[-1].finite(), rows)
             x = runs[-1].h
             offset += layer.n_state
         return runs
+
+    def confirm(self, runs: list[LayerRun], layers: list[LayerGradients], rows: Int) -> None:
+        """Refuse what is not finite: checks that were put off, for the price of a few sums.
+
+        Every entry of the input, of the states and of the loss gradients is a factor of a term of
+        some sum over steps, and makes it nan or infinite; if all sums are finite, so are they.
+        """
+        sums = [a for own in layers for a in (own.W_hh, own.W_xh, own.bias) if a is not None]
+        sums += [last for run in runs for last in run.last]
+        if not self._late or all(np.isfinite(a).all() for a in sums):
+            return
+        assert self.grad_h is not None
+        _checks.check_finite("grad_h", self.batch(self.grad_h))
+        self.orbit.check_input()
+        for run in runs:
+            self._check_finite(run.finite(), rows)
 
     def _check_finite(self, finite: NDArray[np.bool_], rows: Int) -> None:
         if not finite.all():
@@ -156,10 +183,12 @@ def _of_replicas(array: Array, rows: Int) -> Array:
     return array if len(rows) == array.shape[1] else np.ascontiguousarray(array[:, rows])
 
 
-def _loss_gradient(grad_h: ArrayLike, cell: Cell) -> Array:
+def _loss_gradient(grad_h: ArrayLike, cell: Cell, *, finite: bool = True) -> Array:
     # read within the call, never written to: no copy
     shape = ("T", cell.n)
-    return _checks.real_array("grad_h", grad_h, shape=shape, keep_float32=True, own=False)
+    return _checks.real_array(
+        "grad_h", grad_h, shape=shape, keep_float32=True, finite=finite, own=False
+    )
 
 
 def layers_of(cell: Cell) -> list[WeightedCell]:
@@ -185,8 +214,8 @@ def one_network(layer: WeightedCell, dtype: Any, networks: tuple[int, ...], netw
     index = np.unravel_index(network, networks)
 
     def pick(array: Array | None, core: int) -> Array | None:
-        if array is None:
-            return None
+        if array is None or not networks:
+            return array
         full = np.broadcast_to(array, (*networks, *array.shape[array.ndim - core :]))
         return np.ascontiguousarray(full[index])
 

@@ -165,7 +165,7 @@ def backward(
     cut = 0 if window is None else _checks.integer("window", window, minimum=1, maximum=2**53)
     if isinstance(cell, Bidirectional):
         return _both_ways(cell, x, grad_h, h0, lengths, window)
-    problem = Problem(cell, x, grad_h, h0, lengths)
+    problem = Problem(cell, x, grad_h, h0, lengths, late=True)
     sums = ParameterSums(cell, problem.dtype)
     groups: list[Int] = []
     found: list[tuple[Array, Array, Array]] = []
@@ -174,6 +174,7 @@ def backward(
         grads = problem.loss_gradient(runs, rows)
         with np.errstate(over="ignore", invalid="ignore"):
             layers, input_grad = pulled_layers(runs, grads, cut)
+        problem.confirm(runs, layers, rows)
         for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
             parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
             sums.add(prefix, run.cell, network, parts)
