@@ -12,51 +12,47 @@ import functools
 import numpy as np
 
 from gradprop._kernels.gated import rebuild, with_activations
-from gradprop._kernels.gates import GRU_AFTER, GRU_BEFORE, add, multiply, scale
+from gradprop._kernels.gates import GRU_AFTER, GRU_BEFORE, add, clear, copy, multiply, scale
 from gradprop._kernels.gemm import product
-from gradprop._kernels.jit import FALSE, TRUE, jit
+from gradprop._kernels.jit import FALSE, ONE, TRUE, ZERO, jit
 from gradprop._kernels.rows import both_row, complement_row
+
+
+@jit
+def _times(W, a, at, p, depth, out, keep):
+    """out (B, .) <- rows of a, from entry `at` on and p apart, times W; or added to it."""
+    count, _, lanes = W.shape
+    B, width = out.shape
+    product(
+        B, count * lanes, a.reshape(-1), at, p, ONE, depth, W.reshape(-1), ZERO, lanes,
+        depth * lanes, out.reshape(-1), ZERO, width, keep,
+    )  # fmt: skip
 
 
 @jit
 def _input_part(U, bias, x, t, depth, out):
     """out (B, .) <- W_xh x + b; x itself in place of the product where there are no weights."""
-    B, rows, q = out.shape[0], bias.size, x.shape[2]
+    _, B, q = x.shape
     for b in range(B):
-        for j in range(rows):
-            out[b, j] = bias[j]
+        copy(bias, out[b, : bias.size])
     if U.shape[0] > 0:
-        product(
-            B, rows, x, t * B * q, q, 1, depth, U, 0, U.shape[2], depth * U.shape[2], out, 0,
-            out.shape[1], TRUE,
-        )  # fmt: skip
+        _times(U, x, t * B * q, q, depth, out, TRUE)
     elif depth > 0:
         for b in range(B):
-            add(out[b, :rows], x[t, b])
-
-
-@jit
-def _recurrent_part(W, h, t, n, out, keep):
-    """out (B, .) <- W h, or out + W h."""
-    _, B, p = h.shape
-    columns = W.shape[0] * W.shape[2]
-    product(
-        B, columns, h, t * B * p, p, 1, n, W, 0, W.shape[2], n * W.shape[2], out, 0, out.shape[1],
-        keep,
-    )  # fmt: skip
+            add(out[b, : bias.size], x[t, b])
 
 
 @jit
 def rnn_forward(code, leak, W, U, bias, depth, x, lengths, start, stop, h, coefs):
     """Steps start .. stop - 1 of a vanilla cell; coefficients (T, B, n) leak phi'(z)."""
-    _, B, n = coefs.shape
+    (_, B, n), p = coefs.shape, h.shape[2]
     z = np.empty((B, W.shape[0] * W.shape[2]), dtype=h.dtype)
-    together = z.shape[1] == n and h.shape[2] == n
+    together = z.shape[1] == n and p == n
     count, size = (1, B * n) if together else (B, n)
     keep = h.dtype.type(1) - leak
     for t in range(start, stop):
         _input_part(U, bias, x, t, depth, z)
-        _recurrent_part(W, h, t, n, z, TRUE)
+        _times(W, h, t * B * p, p, n, z, TRUE)
         rows, after = z.reshape(count, -1), h[t + 1].reshape(count, -1)
         slopes = coefs[t].reshape(count, -1)
         for i in range(count):
@@ -68,7 +64,7 @@ def rnn_forward(code, leak, W, U, bias, depth, x, lengths, start, stop, h, coefs
                     coefs[t, b, i] *= leak
         for b in range(B):
             if t >= lengths[b]:
-                h[t + 1, b] = h[t, b]
+                copy(h[t, b], h[t + 1, b])
 
 
 @jit
@@ -95,20 +91,20 @@ def _lstm_update(gate, code, z, before, h, c, coef, work):
 @jit
 def lstm_forward(gate, code, W, U, bias, depth, x, lengths, start, stop, h, c, coefs):
     """Steps of an LSTM; c (T + 1, B, n), coefficients (T, B, 6 n)."""
-    _, B, n = c.shape
+    (_, B, n), p = c.shape, h.shape[2]
     z = np.empty((B, W.shape[0] * W.shape[2]), dtype=h.dtype)
     work = np.empty((4, n), dtype=h.dtype)
     for t in range(start, stop):
         _input_part(U, bias, x, t, depth, z)
-        _recurrent_part(W, h, t, n, z, TRUE)
+        _times(W, h, t * B * p, p, n, z, TRUE)
         for b in range(B):
             if t < lengths[b]:
                 _lstm_update(
                     gate, code, z[b], c[t, b], h[t + 1, b], c[t + 1, b], coefs[t, b], work
                 )
             else:
-                h[t + 1, b] = h[t, b]
-                c[t + 1, b] = c[t, b]
+                copy(h[t, b], h[t + 1, b])
+                copy(c[t, b], c[t + 1, b])
 
 
 @jit
@@ -158,15 +154,15 @@ def gru_forward(
     for t in range(start, stop):
         _input_part(U, bias, x, t, depth, z)
         for b in range(B):
-            dot[b] = h.dtype.type(0)
-            dot[b, 2 * n : 3 * n] = b_h
-        _recurrent_part(W, h, t, n, dot, TRUE)
+            clear(dot[b])
+            copy(b_h, dot[b, 2 * n : 3 * n])
+        _times(W, h, t * B * p, p, n, dot, TRUE)
         spare = hidden[t] if kind == GRU_BEFORE else again
         for b in range(B):
             if t < lengths[b]:
                 _gru_gates(kind, gate, z[b], dot[b], h[t, b, :n], coefs[t, b], spare[b, :n])
         if kind == GRU_BEFORE:
-            _recurrent_part(candidate, hidden, t, n, again, FALSE)
+            _times(candidate, hidden, t * B * p, p, n, again, FALSE)
             for b in range(B):
                 add(z[b, 2 * n : 3 * n], again[b])
         for b in range(B):
@@ -174,7 +170,7 @@ def gru_forward(
                 before, after = h[t, b, :n], h[t + 1, b, :n]
                 _gru_update(gate, code, z[b], before, after, coefs[t, b], work)
             else:
-                h[t + 1, b] = h[t, b]
+                copy(h[t, b], h[t + 1, b])
 
 
 @functools.lru_cache(maxsize=32)

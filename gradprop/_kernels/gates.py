@@ -48,6 +48,20 @@ def add(row, other):
 
 
 @jit
+def clear(row):
+    """row = 0: a loop, for Numba takes long to compile the assignment of a slice."""
+    for i in range(row.size):
+        row[i] = 0
+
+
+@jit
+def copy(row, out):
+    """out = row, as `clear`."""
+    for i in range(row.size):
+        out[i] = row[i]
+
+
+@jit
 def _sum(a, b, out):
     """out = a + b, entry by entry."""
     for i in range(out.size):
@@ -222,16 +236,16 @@ def pulled(kind, keep, coef, v, delta, recurrent, direct):
             multiply(coef[k * n : (k + 1) * n], dc, delta[k * n : (k + 1) * n])
         multiply(coef[3 * n : 4 * n], v_h, delta[3 * n :])
         scale(dc, coef[4 * n : 5 * n])
-        direct[:n] = v.dtype.type(0)
+        clear(direct[:n])
     else:
         n = v.size
         candidate = delta[2 * n :]
         multiply(coef[2 * n : 3 * n], v, candidate)
         multiply(coef[n : 2 * n], v, delta[n : 2 * n])
-        recurrent[n:] = delta[n:]
+        copy(delta[n:], recurrent[n:])
         if kind == GRU_AFTER:
             multiply(coef[:n], candidate, delta[:n])
-            recurrent[:n] = delta[:n]
+            copy(delta[:n], recurrent[:n])
             scale(recurrent[2 * n :], coef[4 * n :])
         multiply(coef[3 * n : 4 * n], v, direct)
 

@@ -140,16 +140,25 @@ class LayerRun:
         What a vanilla cell gets at its pre-activations takes the place of the coefficients.
         """
         from gradprop._kernels import backward as kernels
+        from gradprop._kernels import gates
         from gradprop._kernels.gemm import strips
 
         W_hh, W_xh = self.arrays.W_hh, self.arrays.W_xh
         met = np.empty((len(W_hh), 0), self.dtype) if self.x is None or W_xh is None else W_xh
         room = self._room(met.shape[1])
+        W, U, rows = strips(W_hh), strips(met), _rows_of(grad_h)
         for steps in reversed(list(self._blocks())):
-            kernels.backward(
-                self.kind, self.keep, strips(W_hh), strips(met), self.coefs, self._h, self._inputs,
-                self._hidden, self.lengths, *_rows_of(grad_h), window, *steps, *room,
-            )  # fmt: skip
+            if self.kind == gates.RNN:
+                v, deltas, _, *sums = room[:-1]
+                kernels.rnn_backward(
+                    self.keep, W, U, self._h, self._inputs, self.lengths, *rows, window, *steps, v,
+                    deltas, *sums,
+                )  # fmt: skip
+            else:
+                kernels.gated_backward(
+                    self.kind, W, U, self.coefs, self._h, self._inputs, self._hidden, self.lengths,
+                    *rows, window, *steps, *room,
+                )  # fmt: skip
         del self.coefs
         v, deltas, recurrents, grad_x, grad_W, grad_U, bias, b_h = room
         x = grad_x[..., : met.shape[1]] if self.x is not None else None

@@ -47,19 +47,24 @@ def back(
 def _layer_back(
     run: LayerRun, v: Array, step: int, delta: Array, recurrent: Array, copies: int
 ) -> None:
-    from gradprop._kernels.backward import lag_back
+    from gradprop._kernels import backward as kernels
+    from gradprop._kernels import gates
     from gradprop._kernels.gemm import strips
 
     lengths, W = np.repeat(run.lengths, copies), strips(run.arrays.W_hh)
     size = max(int(FLOPS_PER_CALL // (2.0 * run.arrays.W_hh.size * max(len(lengths), 1))), 1)
     for start in range(0, len(v), size):
         part, first = slice(start, start + size), step + start
-        coefs = run.coefs[first : first + len(v[part])]
+        coefs, own = run.coefs[first : first + len(v[part])], (v[part], delta[part])
         if copies > 1:
             coefs = np.repeat(coefs, copies, axis=1)
-        lag_back(
-            run.kind, run.keep, W, coefs, lengths, first, v[part], delta[part], recurrent[part]
-        )
+        if run.kind == gates.RNN:
+            delta[part] = coefs
+            kernels.rnn_lag_back(run.keep, W, lengths, first, *own)
+        else:
+            kernels.gated_lag_back(run.kind, W, coefs, lengths, first, *own, recurrent[part])
+    if not run.resets:
+        recurrent[:] = delta
 
 
 @dataclasses.dataclass(frozen=True)
