@@ -192,7 +192,7 @@ def rnn_lag_back(keep, W, lengths, first, v, deltas):
     v (m, B, n): entry j holds the gradient of a loss at the state after step first + j + 1, and
     gets that at the state before. deltas (m, B, n) come as the coefficients of those steps.
     """
-    m, B, n = v.shape
+    m, B, _ = v.shape
     through = np.empty((B, W.shape[0] * W.shape[2]), dtype=v.dtype)
     live = np.empty(B, dtype=np.bool_)
     for j in range(m):

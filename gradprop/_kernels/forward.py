@@ -99,9 +99,7 @@ def lstm_forward(gate, code, W, U, bias, depth, x, lengths, start, stop, h, c, c
         _times(W, h, t * B * p, p, n, z, TRUE)
         for b in range(B):
             if t < lengths[b]:
-                _lstm_update(
-                    gate, code, z[b], c[t, b], h[t + 1, b], c[t + 1, b], coefs[t, b], work
-                )
+                _lstm_update(gate, code, z[b], c[t, b], h[t + 1, b], c[t + 1, b], coefs[t, b], work)
             else:
                 copy(h[t, b], h[t + 1, b])
                 copy(c[t, b], c[t + 1, b])

@@ -6,6 +6,8 @@ time where few rows meet a large matrix. Each entry is summed over k ascending, 
 depends on what else is computed, nor on the number of rows.
 """
 
+from typing import Any
+
 import llvmlite.binding
 import numba
 import numpy as np
@@ -13,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from .jit import jit
 
@@ -31,17 +34,17 @@ VECTORS = 2
 WORD, HALF = ir.IntType(64), ir.IntType(32)
 
 
-def width_of(dtype):
+def width_of(dtype: Any) -> int:
     """Columns of a tile."""
     return VECTORS * BITS // (8 * np.dtype(dtype).itemsize)
 
 
-def padded(size, dtype):
+def padded(size: int, dtype: Any) -> int:
     """Size rounded up to whole tiles."""
     return -(-size // width_of(dtype)) * width_of(dtype)
 
 
-def strips(matrix):
+def strips(matrix: NDArray[Any]) -> NDArray[Any]:
     """Columns of a matrix (K, N), `width_of` at a time, (S, K, width): the last filled with 0."""
     width, (K, N) = width_of(matrix.dtype), matrix.shape
     out = np.zeros((-(-N // width), K, width), dtype=matrix.dtype)
@@ -206,7 +209,7 @@ def product(rows, columns, A, a, row, step, depth, B, b, jump, strip, C, c, widt
 
     A[i, k] stands at a + i row + k step of A; a strip of B at b + s strip, `jump` from one k to the
     next; row i of C at c + i width, written to the end of its last tile. 2 rows columns depth
-    flops, columns rounded up to whole tiles.
+    flops, columns rounded up to whole tiles. `keep` where depth is 0.
     """
     lanes = np.int64(VECTORS * BITS // (8 * C.itemsize))
     for s in range((columns + lanes - 1) // lanes):

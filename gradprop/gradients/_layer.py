@@ -131,8 +131,8 @@ class LayerRun:
 
     def finite(self) -> NDArray[np.bool_]:
         """Whether the state is, (T + 1, B)."""
-        parts = (self._h[..., : self.n], self._c)
-        return np.logical_and(*(np.isfinite(part).all(axis=-1) for part in parts))
+        h, c = (np.isfinite(a).all(axis=-1) for a in (self._h[..., : self.n], self._c))
+        return np.logical_and(h, c)
 
     def pull(self, grad_h: Array, window: int) -> LayerGradients:
         """Gradients of sum(grad_h h), (T, B, n); `window` 0 cuts nothing. To be called once.
@@ -161,14 +161,17 @@ class LayerRun:
                 )  # fmt: skip
         del self.coefs
         v, deltas, recurrents, grad_x, grad_W, grad_U, bias, b_h = room
-        x = grad_x[..., : met.shape[1]] if self.x is not None else None
-        own = grad_U[:, : met.shape[1]]
-        if W_xh is None:
-            x, own = None if self.x is None else deltas, None
-        elif self.x is None:
-            own = np.zeros_like(W_xh)
+        x = deltas if W_xh is None else grad_x[..., : met.shape[1]]
+        own = np.zeros_like(W_xh) if self.x is None else grad_U[:, : met.shape[1]]
         return LayerGradients(
-            grad_W[:, : self.n], own, bias, b_h if self.resets else bias, v, x, deltas, recurrents
+            W_hh=grad_W[:, : self.n],
+            W_xh=None if W_xh is None else own,
+            bias=bias,
+            b_h=b_h if self.resets else bias,
+            h0=v,
+            x=None if self.x is None else x,
+            delta=deltas,
+            recurrent=recurrents,
         )
 
     def _room(self, width: int) -> tuple[Array, ...]:
@@ -238,7 +241,7 @@ def _padded_rows(x: Array) -> Array:
 
     width = padded(x.shape[-1], x.dtype)
     if width == x.shape[-1]:
-        return np.require(x, requirements="CAW")
+        return np.require(x, requirements=["C", "A", "W"])
     out = np.zeros((*x.shape[:-1], width), dtype=x.dtype)
     out[..., : x.shape[-1]] = x
     return out
@@ -250,7 +253,7 @@ def _rows_of(array: Array) -> tuple[Array, int, int]:
     whole = np.swapaxes(array, 0, 1)
     if whole.flags.c_contiguous and whole.flags.writeable:
         return whole.reshape(-1), n, n_steps * n
-    return np.require(array, requirements="CAW").reshape(-1), B * n, n
+    return np.require(array, requirements=["C", "A", "W"]).reshape(-1), B * n, n
 
 
 def _outer(left: Array, right: Array) -> Array:

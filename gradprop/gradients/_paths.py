@@ -284,7 +284,7 @@ def _flat(layers: list[Layers]) -> Layers:
 
 
 def _state_width(run: LayerRun) -> int:
-    return run.n_state
+    return int(run.n_state)
 
 
 def _rows(run: LayerRun) -> int:
