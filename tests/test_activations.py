@@ -332,6 +332,7 @@ def test_float32_builds_hold_no_float64():
         "complement_row": (i64, f32[::1], f32[::1]),
         "dphi_row": (i64, f32[::1], f32[::1]),
         "both_row": (i64, f32[::1], f32[::1], f32[::1]),
+        "_both": (i64, f32[::1], f32[::1], f32[::1]),
     }
     functions = kernel_functions()
     for name in ("apply_custom", "_two_powers64"):

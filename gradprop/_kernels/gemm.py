@@ -173,8 +173,9 @@ def _plain(height):
         left = A.reshape(-1)[a + row * rows + step * k]
         right = B.reshape(-1)[b + jump * k[:, None] + lanes]
         out, places = C.reshape(-1), c + width * rows + lanes
-        out[places] = (out[places] if keep else 0) + left @ right
-        return None
+        # term by term, as the loop over k: no product of NumPy's, whose sums depend on the rows
+        total = (left[:, :, None] * right).sum(axis=1)
+        out[places] = (out[places] if keep else 0) + total
 
     return tile
 
@@ -192,7 +193,10 @@ def _touch(typing, A, a):
     return types.void(A, types.int64), write
 
 
-_made = _plain if getattr(numba.config, "DISABLE_JIT", 0) else _emitted
+if getattr(numba.config, "DISABLE_JIT", 0):
+    _made, _touch = _plain, lambda A, a: None  # type: ignore[assignment]
+else:
+    _made = _emitted
 _high, _low = _made(HEIGHT), _made(1)
 
 

@@ -22,7 +22,7 @@ from .activations import (
     dphi,
     phi,
 )
-from .jit import jit
+from .jit import inlined, jit
 
 
 @jit
@@ -92,25 +92,38 @@ def dphi_row(code, z, out):
             out[i] = dphi(code, z[i])
 
 
+@inlined
+def _both(code, z, out, slope):
+    """Each z is read once: a second time, after `out` was written, it might be another."""
+    for i in range(z.size):
+        x = z[i]
+        out[i] = phi(code, x)
+        slope[i] = dphi(code, x)
+
+
 @jit
 def both_row(code, z, out, slope):
-    """out (m,) = phi(z) and slope (m,) = phi'(z): one exponential for both.
-
-    Each z is read once: a second time, after `out` was written, it might be another.
-    """
+    """out (m,) = phi(z) and slope (m,) = phi'(z): one exponential for both."""
     if code == TANH:
-        for i in range(z.size):
-            x = z[i]
-            out[i] = phi(np.int64(TANH), x)
-            slope[i] = dphi(np.int64(TANH), x)
+        _both(np.int64(TANH), z, out, slope)
     elif code == SIGMOID:
-        for i in range(z.size):
-            x = z[i]
-            out[i] = phi(np.int64(SIGMOID), x)
-            slope[i] = dphi(np.int64(SIGMOID), x)
+        _both(np.int64(SIGMOID), z, out, slope)
+    elif code == RELU:
+        _both(np.int64(RELU), z, out, slope)
+    elif code == LINEAR:
+        _both(np.int64(LINEAR), z, out, slope)
+    elif code == LEAKY_RELU:
+        _both(np.int64(LEAKY_RELU), z, out, slope)
+    elif code == HARD_TANH:
+        _both(np.int64(HARD_TANH), z, out, slope)
+    elif code == HARD_SIGMOID:
+        _both(np.int64(HARD_SIGMOID), z, out, slope)
+    elif code == SELU:
+        _both(np.int64(SELU), z, out, slope)
+    elif code == SOFTPLUS:
+        _both(np.int64(SOFTPLUS), z, out, slope)
     else:
-        phi_row(code, z, out)
-        dphi_row(code, z, slope)
+        _both(code, z, out, slope)
 
 
 @jit
