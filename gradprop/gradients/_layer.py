@@ -162,10 +162,12 @@ class LayerRun:
         del self.coefs
         v, deltas, recurrents, grad_x, grad_W, grad_U, bias, b_h = room
         x = deltas if W_xh is None else grad_x[..., : met.shape[1]]
-        own = np.zeros_like(W_xh) if self.x is None else grad_U[:, : met.shape[1]]
+        own = W_xh
+        if W_xh is not None:
+            own = np.zeros_like(W_xh) if self.x is None else grad_U[:, : met.shape[1]]
         return LayerGradients(
             W_hh=grad_W[:, : self.n],
-            W_xh=None if W_xh is None else own,
+            W_xh=own,
             bias=bias,
             b_h=b_h if self.resets else bias,
             h0=v,

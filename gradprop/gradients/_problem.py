@@ -41,7 +41,8 @@ class Problem:
         self.layers = layers_of(cell)
         self._late = late and lengths is None and self.layers[0].W_xh is not None
         for given in (x, grad_h):  # no cast, which may overflow
-            self._late = self._late and getattr(given, "dtype", None) == cell.dtype
+            same = isinstance(given, np.ndarray) and given.dtype == cell.dtype
+            self._late = self._late and same
         grads = None if callable(grad_h) else _loss_gradient(grad_h, cell, finite=not self._late)
         if x is None and (h0 is None or grads is None):
             raise ValueError("`x` None needs `h0`, and an array for `grad_h`.")

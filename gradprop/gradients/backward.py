@@ -137,10 +137,11 @@ def backward(
 
     Notes
     -----
-    One wide product for the input part, one product a step and direction for the recurrent part,
-    one for each weight gradient: about 6 T (rows n + rows d_x) flops a sequence, and 2 T (rows + m)
-    floats. Relative error (norm-wise) a few n eps of the cell's dtype, T and the growth of the
-    product permitting: what leaves the range of that dtype on its way back is inf, nan or 0
+    Two products a step and direction, for the input and the recurrent part, and one for each weight
+    gradient over every 128 rows or more, all by tiles kept in registers: about
+    6 T (rows n + rows d_x) flops a sequence, and at most 3 T (rows + m) + 2 T d_x floats. Relative
+    error (norm-wise) a few n eps of the cell's dtype, T and the growth of the product permitting:
+    what leaves the range of that dtype on its way back is inf, nan or 0
     (:func:`lag_decomposition` has no such range). The order of sums differs from that of one
     sequence at a time: gradients of a batch are those of its sequences, added, to rounding.
 
