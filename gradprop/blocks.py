@@ -182,5 +182,7 @@ def axis_roles(shape: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tup
 
 def who_uses(own: tuple[int, ...], shape: tuple[int, ...]) -> Int:
     """Index of the array (leading axes `own`, flattened) that each flat replica of `shape` uses."""
+    if not own:
+        return np.zeros(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
     index = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own)
     return np.array(np.broadcast_to(index, shape).ravel(), dtype=np.int64)

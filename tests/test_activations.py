@@ -288,6 +288,11 @@ def test_rows_hold_the_bits_of_the_scalar_functions(name, dtype):
                 row(code, z[start:], out)
                 assert same(out, one_by_one[start:])
                 assert same(np.signbit(out[:-1]), np.signbit(one_by_one[start:-1]))
+    together, alone = (np.empty((2, len(z)), dtype) for _ in range(2))
+    rows.phi_row(code, z, alone[0])
+    rows.dphi_row(code, z, alone[1])
+    rows.both_row(code, z, *together)
+    assert same(together, alone)
 
 
 def test_tanh_keeps_the_sign_of_zero_and_tiny_numbers():
@@ -326,6 +331,8 @@ def test_float32_builds_hold_no_float64():
         "phi_row": (i64, f32[::1], f32[::1]),
         "complement_row": (i64, f32[::1], f32[::1]),
         "dphi_row": (i64, f32[::1], f32[::1]),
+        "both_row": (i64, f32[::1], f32[::1], f32[::1]),
+        "_both": (i64, f32[::1], f32[::1], f32[::1]),
     }
     functions = kernel_functions()
     for name in ("apply_custom", "_two_powers64"):

@@ -24,7 +24,7 @@ from gradprop._kernels.gates import (
     update,
 )
 from gradprop._kernels.jit import jit
-from gradprop._kernels.rows import row_of
+from gradprop._kernels.rows import both_rows_of, row_of
 
 
 @jit
@@ -154,16 +154,18 @@ def with_activations(names, gate, own_pair):
     """The same globals with rows that take code -1 for the gates' activation."""
     compiled = numba.njit(error_model="numpy")
 
-    def row(of_gate, of_own):
-        return row_of(compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z)))
+    def either(of_gate, of_own):
+        return compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z))
 
     gate_phi, gate_dphi, complement = gate
     own_phi, own_dphi = own_pair
+    phi, dphi = either(gate_phi, own_phi), either(gate_dphi, own_dphi)
     return {
         **names,
-        "phi_row": row(gate_phi, own_phi),
-        "dphi_row": row(gate_dphi, own_dphi),
-        "complement_row": row(complement, own_phi),
+        "phi_row": row_of(phi),
+        "dphi_row": row_of(dphi),
+        "both_row": both_rows_of(phi, dphi),
+        "complement_row": row_of(either(complement, own_phi)),
     }
 
 
