@@ -25,7 +25,7 @@ from gradprop._kernels.gates import (
     slopes,
     update,
 )
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import ZERO, jit
 
 
 @jit
@@ -34,7 +34,7 @@ def _rnn_forward(code, leak, columns, lengths, t, tape, before, after, dots, wor
     z = tape.reshape(-1)
     np.dot(before, columns, dots)
     add(z, dots.reshape(-1))
-    update(RNN, 0, code, leak, z, before.reshape(-1), after.reshape(-1), work)
+    update(ZERO, ZERO, code, leak, z, before.reshape(-1), after.reshape(-1), work)
     for b in range(lengths.size):
         if t >= lengths[b]:
             after[b] = before[b]
@@ -94,12 +94,12 @@ def _rnn_back(code, leak, W, tapes, live, v, delta, scratch):
     coef, direct, through, work = scratch
     z, own, factors, here = tapes.reshape(-1), v.reshape(-1), coef.reshape(-1), delta.reshape(-1)
     keep = v.dtype.type(1) - leak
-    slopes(RNN, 0, code, leak, z, z, z, factors, work)
+    slopes(ZERO, ZERO, code, leak, z, z, z, factors, work)
     if keep == 0 and live.all():
         multiply(factors, own, here)
         np.dot(delta, W, v)
         return
-    pulled(RNN, keep, factors, own, here, here, direct.reshape(-1))
+    pulled(ZERO, keep, factors, own, here, here, direct.reshape(-1))
     for b in range(live.size):
         if not live[b]:
             delta[b] = v.dtype.type(0)

@@ -103,15 +103,6 @@ def complement_row(code, z, out):
             out[i] = complement(code, z[i])
 
 
-@jit
-def evaluate(code, derivative, z, out):
-    """Fill `out` (m,) with phi or phi' of `z` (m,)."""
-    if derivative:
-        dphi_row(code, z, out)
-    else:
-        phi_row(code, z, out)
-
-
 def row_of(scalar):
     """The loop for one's own compiled scalar(code, z); not cached on disk."""
 

@@ -76,7 +76,7 @@ class LayerRun:
         columns = np.ascontiguousarray(self.arrays.W_hh.T)
         for start, stop in self._blocks():
             forward(
-                *self.settings, columns, self.arrays.b_h, current, self.lengths, start, stop,
+                *self.settings, columns, self.arrays.b_h.copy(), current, self.lengths, start, stop,
                 self.states, self.tapes, self.hidden,
             )  # fmt: skip
 
