@@ -94,7 +94,7 @@ class _WeightLaw:
             return np.ascontiguousarray(total.reshape(1, *total.shape[-2:]))
         full = np.broadcast_to(total, (*self.batch_shape, *total.shape[-2:]))
         # a view of what is whole already would be read-only, another type for the kernels
-        return np.require(full, requirements="CW").reshape(-1, *total.shape[-2:])
+        return np.require(full, requirements=("C", "W")).reshape(-1, *total.shape[-2:])
 
     def form(self, coefs: Float, n_valid: Int, first: int, offset: int, J: Float) -> None:
         """Write this layer's Jacobians into J (R, m, s, s) at `offset`; I past the length."""
