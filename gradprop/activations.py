@@ -167,8 +167,7 @@ class Activation:
     def _mapped(self, z: ArrayLike, *, derivative: bool) -> NDArray[Any]:
         values = _checks.real_array("z", z, keep_float32=True, finite=False)
         flat = values.reshape(-1)
-        out = np.empty_like(flat)
-        row = rows.dphi_row if derivative else rows.phi_row
+        out, row = np.empty_like(flat), rows.dphi_row if derivative else rows.phi_row
         for start in range(0, flat.size, BLOCK):
             part = slice(start, start + BLOCK)
             if self.code is not None:
