@@ -71,6 +71,7 @@ class _WeightLaw:
         self.arrays = layout(cell, dtype)
         self.kind = self.arrays.kind
         self.W, self.which = flat_networks(self.arrays.W_hh, 2, batch_shape)
+        self.W.flags.writeable = False  # as the cell's own is: one type for the kernels
         self.keep = 1.0 - getattr(cell, "leak", 1.0)
 
     def currents(self, x: Array | None, n_steps: int) -> Array:
@@ -92,7 +93,8 @@ class _WeightLaw:
         if total.shape[:-2] in ((), (1,)):
             return np.ascontiguousarray(total.reshape(1, *total.shape[-2:]))
         full = np.broadcast_to(total, (*self.batch_shape, *total.shape[-2:]))
-        return np.ascontiguousarray(full).reshape(-1, *total.shape[-2:])
+        # a view of what is whole already would be read-only, another type for the kernels
+        return np.require(full, requirements=("C", "W")).reshape(-1, *total.shape[-2:])
 
     def form(self, coefs: Float, n_valid: Int, first: int, offset: int, J: Float) -> None:
         """Write this layer's Jacobians into J (R, m, s, s) at `offset`; I past the length."""

@@ -46,7 +46,10 @@ class Block:
 
     def mantissas(self) -> Float:
         """The Jacobians divided by 2**exponents, shape (R, m, n, n)."""
-        J = self.scales[..., None] * self.matrices[self.index]
+        first = self.index[:, :1]
+        # one matrix for all steps of a replica, as an RNN has, need not be copied for each
+        index = first if (self.index == first).all() else self.index
+        J = self.scales[..., None] * self.matrices[index]
         diagonal = np.einsum("...ii->...i", J)
         diagonal += self.identity[..., None]
         return np.asarray(J)

@@ -326,7 +326,6 @@ def test_float32_builds_hold_no_float64():
     signatures = {
         "phi": (i64, f32),
         "dphi": (i64, f32),
-        "evaluate": (i64, numba.boolean, f32[::1], f32[::1]),
         "complement": (i64, f32),
         "phi_row": (i64, f32[::1], f32[::1]),
         "complement_row": (i64, f32[::1], f32[::1]),
@@ -475,3 +474,17 @@ def test_bad_input_is_named():
         activation("tanh").derivative(["1,5"])
     with pytest.raises(TypeError, match=r"at most double precision"):
         activation("tanh").evaluate(np.zeros(2, np.longdouble))
+
+
+@needs_jit
+def test_scalar_functions_can_be_passed_to_compiled_code():
+    """As first-class functions, which need a wrapper that kernels are compiled without."""
+    kind = numba.types.FunctionType(numba.float64(numba.float64))
+
+    @numba.njit([(kind, numba.float64)])
+    def call(f, z):
+        return f(z)
+
+    own = activation("tanh")
+    assert call(own.phi, 0.5) == own.phi(0.5)
+    assert call(own.dphi, 0.5) == own.dphi(0.5)

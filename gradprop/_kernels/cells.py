@@ -11,6 +11,7 @@ import types
 import numba
 import numpy as np
 
+from gradprop._kernels.copying import copy_row
 from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.rows import dphi_row, phi_row, row_of
 
@@ -84,14 +85,14 @@ def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
         for t in range(m):
             if first + t >= n_valid[r]:
                 zs[r, t, :] = nan
-                states[r, t, :] = h[r]
+                copy_row(h[r], states[r, t])
                 continue
             z, after = zs[r, t], states[r, t]
             if not _step(code, matrix, columns, h[r], drive[t], keep, step, dot, z, after):
                 n_valid[r] = first + t
                 after[:] = nan
                 z[:] = nan
-            h[r] = after
+            copy_row(after, h[r])
 
 
 @jit
@@ -121,7 +122,7 @@ def rnn_slopes(code, W, which, current, leak, first, n_valid, h, slopes):
                 n_valid[r] = first + t
                 after[:] = h.dtype.type(np.nan)
                 slopes[r, t, :] = 0.0
-            h[r] = after
+            copy_row(after, h[r])
 
 
 @jit

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 from gradprop._kernels import gates
+from gradprop._kernels.copying import copy_matrix, copy_row
 from gradprop._kernels.gates import (
     GRU_BEFORE,
     LSTM,
@@ -47,7 +48,7 @@ def gated_steps(
             tape = tapes[r, t]
             if first + t >= n_valid[r]:
                 tape[:] = nan
-                states[r, t] = state[r]
+                copy_row(state[r], states[r, t])
                 continue
             h = state[r, :n]
             dot = np.dot(matrix, h)
@@ -60,7 +61,7 @@ def gated_steps(
                 n_valid[r] = first + t
                 after[:] = nan
                 tape[:] = nan
-            state[r] = after
+            copy_row(after, state[r])
 
 
 @jit
@@ -97,7 +98,7 @@ def form_own(kind, keep, W, which, coefs, n_valid, first, offset, J):
                     row[j] = 1.0
                     reset_pushed(coef, dots[j], ext, row, hidden[j])
                     row[j] = 0.0
-                dots[:, 2 * n :] = np.dot(hidden, candidate)
+                copy_matrix(np.dot(hidden, candidate), dots[:, 2 * n :])
             for j in range(width):
                 row[j] = 1.0
                 pushed(kind, keep, coef, dots[j] if j < n else ext, ext, row, out)
@@ -131,7 +132,7 @@ def form_coupling(
             for j in range(width):
                 if kind == GRU_BEFORE:
                     reset_pushed(coefs[r, t], none, exts[j], zero[:n], hidden)
-                    dot[2 * n :] = np.dot(W[which[r], 2 * n :], hidden)
+                    copy_row(np.dot(W[which[r], 2 * n :], hidden), dot[2 * n :])
                 pushed(kind, keep, coefs[r, t], dot, exts[j], zero, out)
                 for i in range(own):
                     J[r, t, offset + i, j] = out[i]

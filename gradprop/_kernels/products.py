@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix, copy_row
 from gradprop._kernels.jit import jit
 
 LN2 = math.log(2.0)
@@ -123,11 +124,11 @@ def product_steps(
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
             exponent[r] += e[r, t] + renormalise_visibly(out)
-            P[r] = out
+            copy_matrix(out, P[r])
             age[r] += 1
             c = column[age[r]] - offset
             if c >= 0:
-                kept[r, c] = out
+                copy_matrix(out, kept[r, c])
                 kept_exponent[r, c] = exponent[r]
 
 
@@ -143,7 +144,7 @@ def vector_steps(M, index, d, e, a, n_valid, first, transpose, v, exponent, age,
     work = np.empty((n, 1))
     current = np.empty((n, 1))
     for r in range(R):
-        current[:, 0] = v[r]
+        copy_row(v[r], current[:, 0])
         for s in range(m):
             t = m - 1 - s if transpose else s
             if first + t >= n_valid[r]:
@@ -153,14 +154,14 @@ def vector_steps(M, index, d, e, a, n_valid, first, transpose, v, exponent, age,
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], current, out)
             exponent[r] += e[r, t] + renormalise(out)
-            current[:] = out
+            copy_matrix(out, current)
             age[r] += 1
             if column[age[r]] >= 0:
                 square = 0.0
                 for i in range(n):
                     square += out[i, 0] * out[i, 0]
                 log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2
-        v[r] = current[:, 0]
+        copy_row(current[:, 0], v[r])
 
 
 @jit
@@ -188,7 +189,7 @@ def leading_exponent_steps(
     out = np.empty((n, 1))
     current = np.empty((n, 1))
     for r in range(R):
-        current[:, 0] = v[r]
+        copy_row(v[r], current[:, 0])
         for t in range(m):
             if first + t >= n_valid[r]:
                 continue
@@ -210,7 +211,7 @@ def leading_exponent_steps(
             if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                 history[r, met[r], 0] = sums[r, 0] + carry[r, 0]
                 met[r] += 1
-        v[r] = current[:, 0]
+        copy_row(current[:, 0], v[r])
 
 
 @jit
@@ -238,8 +239,9 @@ def log_sum_steps(
             age[r] += 1
             c = column[age[r]]
             if c >= 0:
-                logs[r, c] = sums[r] + carry[r]
-                magnitudes[r, c] = magnitude[r]
+                for i in range(n):
+                    logs[r, c, i] = sums[r, i] + carry[r, i]
+                    magnitudes[r, c, i] = magnitude[r, i]
 
 
 @jit

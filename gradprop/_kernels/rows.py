@@ -137,15 +137,6 @@ def complement_row(code, z, out):
             out[i] = complement(code, z[i])
 
 
-@jit
-def evaluate(code, derivative, z, out):
-    """Fill `out` (m,) with phi or phi' of `z` (m,)."""
-    if derivative:
-        dphi_row(code, z, out)
-    else:
-        phi_row(code, z, out)
-
-
 def both_rows_of(one, other):
     """`both_row` of one's own compiled scalar(code, z) and its derivative."""
 
