@@ -20,6 +20,7 @@ from helpers import ROOT, layouts, same, tolerance
 import gradprop as gp
 from gradprop._kernels import cells, factor, graded, jacobi, pivoted, products, structure
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
+from gradprop.graded import Graded, from_strips
 
 EPS = float(np.finfo(np.float64).eps)
 SIZES = [1, 2, 7]
@@ -318,20 +319,21 @@ def test_exponent_steps(n, burn_in):
 def graded_of(J, group):
     """The graded factors of a product, one step at a time, finished by Jacobi sweeps."""
     n = J.shape[-1]
-    Q, U = np.eye(n)[None].copy(), np.eye(n)[None].copy()
-    mantissa, exponent = np.full((1, n), 0.5), np.ones((1, n), int)
-    rank, sure, bound, loose = np.array([n]), np.array([n]), np.array([n]), np.array([False])
+    state = Graded.start(1, n, None)
     M, index, d, e, _ = parts_of(J)
     graded.graded_steps(
-        M, index, d, e, np.array([0]), np.array([len(J)]), 0, False, group,
-        Q, mantissa, exponent, U, rank, sure, bound, np.ones((1, n), bool), np.array([-1]),
-        np.array([0]), loose,
+        M, index, d, e, np.array([0]), np.array([len(J)]), 0, False, group, group, -np.inf,
+        *state.of(slice(0, 1)),
     )  # fmt: skip
-    if loose[0] or group > 1:
-        rank[0], sure[0] = graded.householder_step(
-            Q[0].copy(), 0, Q[0], mantissa[0], exponent[0], U[0], n, int(sure[0]), int(bound[0])
+    assert state.merged[0] == len(J) * (group - 1) // group
+    Q, U = from_strips(state.Q[0], n).T.copy(), from_strips(state.U[0], n)
+    mantissa, exponent = state.mantissa[0], state.exponent[0]
+    rank, sure, bound = int(state.rank[0]), int(state.sure[0]), int(state.bound[0])
+    if np.isfinite(state.pace[0]) or group > 1:
+        rank, sure = graded.householder_step(
+            Q.copy(), 0, Q, mantissa, exponent, U, rank, sure, bound
         )
-    return Q[0], mantissa[0], exponent[0], U[0], int(rank[0]), int(sure[0]), int(bound[0])
+    return Q, mantissa, exponent, U, rank, sure, bound
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -30,6 +30,7 @@ LAYERS = (
     ("graded", "modular"),
     ("escalation",),
     ("panels",),
+    ("agreement",),
     ("_stripfold",),
     ("theory", "norms", "pullback", "slopelaw", "gates", "gaussian_products"),
     ("critical", "random_spectrum"),

@@ -10,22 +10,18 @@ import numpy as np
 
 from gradprop._kernels.blockqr import block_qr
 from gradprop._kernels.factor import descending, is_lost, row_largest, take_columns
+from gradprop._kernels.gradedrows import sort_columns, update_rows
 from gradprop._kernels.jit import jit
+from gradprop._kernels.lanes import BLOCK, blocks_dot, copy
 from gradprop._kernels.lapack import form_basis, triangularise
 from gradprop._kernels.pivoted import pivoted_qr
+from gradprop._kernels.stripqr import from_strips, pack, push, to_strips
 from gradprop._kernels.structure import follow, follow_diagonal
+from gradprop._kernels.tiles import ROWS, WIDTH
 
 LIMIT = 1e6
 """Spread of a panel (`blockqr`) beyond which Householder QR takes over: up to here the condition of
 Q was below 1.001 on 160 panels with rows of all sizes, at 1e8 it was 200."""
-
-ROWS = 16
-"""Rows of U updated at once; found by experiment at n = 64 ... 256."""
-
-FAINT = 150
-"""Bits below a scale at which another adds nothing to its row of U: an entry of R is at most 2^20
-times its pivot, which leaves 2^-130, not to be seen even after cancellation."""
-
 
 @jit
 def absorb_row_norms(U, r, mantissa, exponent):
@@ -49,21 +45,12 @@ def absorb_row_norms(U, r, mantissa, exponent):
 
 @jit
 def dot_of(u, v):
-    """u . v in eight partial sums, which a processor adds side by side."""
-    n = u.size
-    a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for k in range(0, n - 7, 8):
-        a += u[k] * v[k]
-        b += u[k + 1] * v[k + 1]
-        c += u[k + 2] * v[k + 2]
-        d += u[k + 3] * v[k + 3]
-        e += u[k + 4] * v[k + 4]
-        f += u[k + 5] * v[k + 5]
-        g += u[k + 6] * v[k + 6]
-        h += u[k + 7] * v[k + 7]
-    for k in range(n - n % 8, n):
-        a += u[k] * v[k]
-    return ((a + b) + (c + d)) + ((e + f) + (g + h))
+    """u . v of contiguous rows, in partial sums that a processor adds side by side."""
+    count = u.size // BLOCK
+    total = blocks_dot(u, v, count)
+    for k in range(count * BLOCK, u.size):
+        total += u[k] * v[k]
+    return total
 
 
 @jit
@@ -211,106 +198,42 @@ def householder_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
 
 
 @jit
-def _sort_columns(B, mantissa, exponent, U):
-    """Sort the columns of B^T by length times scale; scales and rows of U follow.
-
-    False where a column vanishes or is of no ordinary size: nothing is changed then.
-    """
-    k, n = B.shape
-    weight, in_order = np.empty(k), True
-    for j in range(k):
-        square = dot_of(B[j], B[j])
-        if not 2.0**-900 < square < 2.0**900:
-            return False
-        weight[j] = math.log2(mantissa[j]) + exponent[j] + 0.5 * math.log2(square)
-        in_order = in_order and (j == 0 or weight[j] <= weight[j - 1])
-    if in_order:
-        return True
-    order = descending(weight)
-    take_columns(mantissa.reshape(1, k), order)
-    take_columns(exponent.reshape(1, k), order)
-    columns, rows = rows_in(B, order), rows_in(U, order)
-    for i in range(k):
-        for h in range(n):
-            B[i, h] = columns[i, h]
-            U[i, h] = rows[i, h]
-    return True
+def _fallback(B, n, shift, Q, mantissa, exponent, U, r, sure, bound):
+    """`householder_step` on strips."""
+    S = B.shape[0]
+    panel, basis, rows = np.empty((r, n)), np.empty((n, n)), np.empty((n, n))
+    for j in range(r):
+        for i in range(n):
+            panel[j, i] = B[j // WIDTH, i, j % WIDTH]
+    from_strips(U, rows)
+    rank, sure = householder_step(panel, shift, basis, mantissa, exponent, rows, r, sure, bound)
+    for s in range(S):
+        for c in range(WIDTH):
+            j = s * WIDTH + c
+            for i in range(n):
+                Q[s, i, c] = basis[j, i] if j < rank else 0.0
+    to_strips(rows, U)
+    return rank, sure
 
 
 @jit
-def _last_seen(exponent, first, stop):
-    """End of the columns j whose s_j is not FAINT beside some s_i, first <= i < stop."""
-    least, last = exponent[first], exponent.size
-    for i in range(first, stop):
-        least = min(least, exponent[i])
-    while last > stop and exponent[last - 1] < least - FAINT:
-        last -= 1
-    return last
+def graded_step(B, n, shift, Q, mantissa, exponent, U, work, r, sure, bound):
+    """Fold one factor into P = Q diag(mantissa 2**exponent) U; B (S, N, 8) is J Q 2**-shift.
 
-
-@jit
-def _graded_rows(R, first, stop, mantissa, exponent, shift):
-    """Rows first ... stop - 1 of diag(1 / (R_ii s_i)) R diag(s), (rows, columns from `first` on).
-
-    Their s_i become R_ii s_i 2**shift. Columns that are faint are left out.
+    Q (S, N, 8) has r columns, orthonormal or, after Gram-Schmidt, well-conditioned, U (S, N, 8) r
+    unit rows. Returns the new rank r, `sure`, the number of leading values whose pivots were not
+    lost in rounding (a rank below `bound`, which exact zeros allow, is such a loss), and the spread
+    of B if Gram-Schmidt took it, inf otherwise. B and `work` are lost. About 3 n^3 flops; 6 n^3 for
+    Householder QR, which steps in where block Gram-Schmidt is not accurate.
     """
-    last = _last_seen(exponent, first, stop)
-    rows, share = np.zeros((stop - first, last - first)), np.empty(last - first)
-    unit = exponent[first] + 1000
-    for i in range(first, stop):
-        h = i - first
-        if unit - exponent[i] > 400:
-            unit = exponent[i]
-            for j in range(h, last - first):
-                power = max(exponent[first + j] - unit, -1000)
-                share[j] = math.ldexp(mantissa[first + j], int(power))
-        own = 1.0 / (R[i, i] * share[h])
-        rows[h, h] = 1.0
-        for j in range(h + 1, last - first):
-            rows[h, j] = R[i, first + j] * (share[j] * own)
-        mantissa[i], extra = math.frexp(mantissa[i] * R[i, i])
-        exponent[i] += extra + shift
-    return rows
-
-
-@jit
-def _update_rows(R, mantissa, exponent, U, shift):
-    """P = Q R diag(s) U, U (r, n), becomes Q diag(s) U again, with unit rows.
-
-    Scales are graded, so that the longer the product, the fewer diagonals of R are multiplied.
-    Returns the first row of U that cancelled.
-    """
-    r, n = U.shape
-    for first in range(0, r, ROWS):
-        stop = min(first + ROWS, r)
-        rows = _graded_rows(R, first, stop, mantissa, exponent, shift)
-        new = np.dot(rows, U[first : first + rows.shape[1]])
-        for i in range(first, stop):
-            for h in range(n):
-                U[i, h] = new[i - first, h]
-    return absorb_row_norms(U, r, mantissa, exponent)
-
-
-@jit
-def graded_step(B, shift, Q, mantissa, exponent, U, r, sure, bound):
-    """Fold one factor into P = Q^T diag(mantissa 2**exponent) U; B (r, n) is Q[:r] J^T 2**-shift.
-
-    Q (n, n) keeps r rows, orthonormal or (`loose`) well-conditioned, U (n, n) r unit rows. Returns
-    the new rank r, `sure`, the number of leading values whose pivots were not lost in rounding (a
-    rank below `bound`, which exact zeros allow, is such a loss), and `loose`. B is lost. About
-    4 n^3 flops; 6 n^3 for Householder QR, which steps in where block Gram-Schmidt is not accurate.
-    """
-    n = B.shape[1]
-    if _sort_columns(B, mantissa[:r], exponent[:r], U[:r]):
-        R = np.empty((r, r))
-        for i in range(r):
-            for h in range(n):
-                Q[i, h] = B[i, h]
-        if block_qr(Q[:r], R, LIMIT):
-            lost = _update_rows(R, mantissa[:r], exponent[:r], U[:r], shift)
-            return r, min(sure, r if r < bound else sure, lost if lost < r else sure), True
-    rank, sure = householder_step(B, shift, Q, mantissa, exponent, U, r, sure, bound)
-    return rank, sure, False
+    if sort_columns(B, mantissa[:r], exponent[:r], U, work):
+        copy(B, 0, B.size, Q, 0)
+        spread = block_qr(Q, r, work, LIMIT)
+        if spread < np.inf:
+            lost = update_rows(work, mantissa[:r], exponent[:r], U, shift)
+            return r, min(sure, r if r < bound else sure, lost if lost < r else sure), spread
+    rank, sure = _fallback(B, n, shift, Q, mantissa, exponent, U, r, sure, bound)
+    return rank, sure, np.inf
 
 
 @jit
@@ -323,54 +246,97 @@ def _ordinary(d):
 
 
 @jit
+def _load(M, turned, own, packed):
+    """own <- M, or its transpose, and packed <- own (see `pack`); whether no entry is zero."""
+    n, full = M.shape[0], True
+    for i in range(n):
+        for j in range(n):
+            entry = M[j, i] if turned else M[i, j]
+            own[i, j] = entry
+            full = full and entry != 0.0
+    pack(own, packed)
+    return full
+
+
+@jit
+def _push(Q, packed, own, full, scales, alive, out):
+    """out <- diag(scales) M Q, M as `_load` left it; returns `follow`'s bound on the rank."""
+    n = own.shape[0]
+    padded, plain = np.zeros(Q.shape[1]), full
+    for i in range(n):
+        padded[i] = scales[i]
+        plain = plain and alive[i] and scales[i] != 0.0
+    push(packed, padded, 0.0, Q, out)
+    return n if plain else follow(own, scales, 0.0, alive)
+
+
+@jit
+def _scale_rows(Q, scales, out):
+    """out <- diag(scales) Q."""
+    for s in range(Q.shape[0]):
+        for i in range(scales.size):
+            for c in range(WIDTH):
+                out[s, i, c] = scales[i] * Q[s, i, c]
+
+
+@jit
+def _pace(before, own, matrix):
+    """Ln of the spread a factor, slow to fall; a factor without its matrix says nothing yet."""
+    if matrix < 0:
+        return np.inf
+    return max(own, 0.5 * (before + own)) if before < np.inf else own
+
+
+@jit
 def graded_steps(
-    M, index, d, e, low, high, first, reverse, group,
-    Q, mantissa, exponent, U, rank, sure, bound, alive, pending, waiting, loose,
+    M, index, d, e, low, high, first, reverse, group, most, reach,
+    Q, mantissa, exponent, U, rank, sure, bound, alive, pending, waiting, merged, pace,
 ):  # fmt: skip
     """Graded factors of the running product through a block (chains without identity part).
 
-    Only steps low[r] <= step < high[r] are taken.
+    Only steps low[r] <= step < high[r] are taken. Q, U (R, S, N, 8): see `graded_step`; N = 8 S.
     Forwards each step applies J_t = diag(d_t) M_t. In reverse the transposed product is grouped as
     M_1^T (D_1 M_2^T) ... (D_{T-1} M_T^T) D_T, so that every factor keeps its row scaling:
     `pending[r]` is the M whose transpose waits to be applied, -1 before the first step.
-    `group` factors are multiplied into Q before it is factored; waiting[r] of them wait.
+    `group` factors are multiplied into Q before it is factored, and up to `most` as long as ln of
+    the spread is expected within `reach`; waiting[r] of them wait, merged[r] have waited. pace[r]
+    is ln of the last spread, a factor; inf where Q is orthonormal to rounding.
     `bound` (R,) and `alive` (R, n) follow the structure of exact zeros.
     """
     R, n = mantissa.shape
-    m = index.shape[1]
-    work = np.empty((n, n))
+    _, S, N, _ = Q.shape
+    own, packed, strips = np.empty((n, n)), np.zeros((N // ROWS, n, ROWS)), np.zeros((2, S, N, WIDTH))
+    m, held, full = index.shape[1], -1, False
     for r in range(R):
         for s in range(m):
             t = m - 1 - s if reverse else s
+            k, now = rank[r], pending[r] if reverse else index[r, t]
             if first + t < low[r] or first + t >= high[r]:
                 continue
-            k, scales, before = rank[r], d[r, t], pending[r]
-            B = work[:k]
-            if not reverse:
-                most = follow(M[index[r, t]], scales, 0.0, alive[r])
-                np.dot(Q[r, :k], M[index[r, t]].T, B)
-            elif before >= 0:
-                most = follow(M[before].T, scales, 0.0, alive[r])
-                np.dot(Q[r, :k], M[before], B)
+            strip = -(-k // WIDTH)
+            B, scales = strips[0, :strip], d[r, t]
+            if now >= 0:
+                if now != held:
+                    held, full = now, _load(M[now], reverse, own, packed)
+                allowed = _push(Q[r, :strip], packed, own, full, scales, alive[r], B)
             else:
-                most = follow_diagonal(scales, alive[r])
-                for j in range(k):
-                    for i in range(n):
-                        B[j, i] = Q[r, j, i]
+                allowed = follow_diagonal(scales, alive[r])
+                _scale_rows(Q[r, :strip], scales, B)
             if reverse:
                 pending[r] = index[r, t]
-            for j in range(k):
-                for i in range(n):
-                    B[j, i] *= scales[i]
-            bound[r] = min(bound[r], most)
-            if waiting[r] + 1 < group and _ordinary(scales):
-                waiting[r] += 1
+            bound[r] = min(bound[r], allowed)
+            taken = waiting[r] + 1
+            near = taken < most and (taken + 1) * pace[r] <= reach
+            if (near or taken < group) and _ordinary(scales):
+                waiting[r] = taken
+                merged[r] += 1
                 for j in range(k):
                     exponent[r, j] += e[r, t]
-                    for i in range(n):
-                        Q[r, j, i] = B[j, i]
+                copy(B, 0, B.size, Q[r], 0)
             elif k > 0:
+                rank[r], sure[r], spread = graded_step(
+                    B, n, e[r, t], Q[r], mantissa[r], exponent[r], U[r], strips[1], k, sure[r],
+                    bound[r],
+                )  # fmt: skip
+                pace[r] = _pace(pace[r], math.log(spread) / taken, now)
                 waiting[r] = 0
-                rank[r], sure[r], loose[r] = graded_step(
-                    B, e[r, t], Q[r], mantissa[r], exponent[r], U[r], k, sure[r], bound[r]
-                )
