@@ -30,18 +30,44 @@ def _squares(P, squares):
 
 
 @jit
-def _in_order(squares, mantissa, exponent):
-    """Whether columns are sorted by length times scale: 1 or 0, -1 for no ordinary sizes."""
-    found, last, last_bits = np.int64(1), 0.0, np.int64(2**62)
-    for j in range(mantissa.size):
+def _weigh(squares, mantissa, exponent, weight):
+    """weight (k,) <- what grows with length times scale, as 2 log2 does, but is linear in between.
+
+    Returns whether columns are sorted by it: 1 or 0, -1 for columns of no ordinary size.
+    """
+    found = np.int64(1)
+    for j in range(weight.size):
         if not 2.0**-900 < squares[j] < 2.0**900:
             return np.int64(-1)
         own, bits = math.frexp(mantissa[j] * mantissa[j] * squares[j])
-        bits = bits + 2 * exponent[j]
-        if bits > last_bits or (bits == last_bits and own > last):
+        weight[j] = 2.0 * own + (bits + 2 * exponent[j])
+        if j > 0 and weight[j] > weight[j - 1]:
             found = np.int64(0)
-        last, last_bits = own, bits
     return found
+
+
+@jit
+def _permute(P, U, order, work):
+    """Columns of P and rows of U that are not in their place move there."""
+    N, moved, m = P.shape[1], np.empty(order.size, np.int64), 0
+    for j in range(order.size):
+        if order[j] != j:
+            moved[m] = j
+            m += 1
+    for q in range(m):
+        h = order[moved[q]]
+        for i in range(N):
+            work[q // WIDTH, i, q % WIDTH] = P[h // WIDTH, i, h % WIDTH]
+    for q in range(m):
+        h = moved[q]
+        for i in range(N):
+            P[h // WIDTH, i, h % WIDTH] = work[q // WIDTH, i, q % WIDTH]
+    for t in range(U.shape[0]):
+        own = t * N
+        for q in range(m):
+            copy(U, (own + order[moved[q]]) * WIDTH, WIDTH, work, q * WIDTH)
+        for q in range(m):
+            copy(work, q * WIDTH, WIDTH, U, (own + moved[q]) * WIDTH)
 
 
 @jit
@@ -53,26 +79,13 @@ def sort_columns(P, mantissa, exponent, U, work):
     k = mantissa.size
     squares, weight = np.empty(P.shape[0] * WIDTH), np.empty(k)
     _squares(P, squares)
-    found = _in_order(squares, mantissa, exponent)
-    if found != 0:
-        return found > 0
-    for j in range(k):
-        weight[j] = math.log2(mantissa[j]) + exponent[j] + 0.5 * math.log2(squares[j])
-    order = descending(weight)
-    take_columns(mantissa.reshape(1, k), order)
-    take_columns(exponent.reshape(1, k), order)
-    copy(P, 0, P.size, work, 0)
-    for j in range(k):
-        h = order[j]
-        if h != j:
-            for i in range(P.shape[1]):
-                P[j // WIDTH, i, j % WIDTH] = work[h // WIDTH, i, h % WIDTH]
-    copy(U, 0, U.size, work, 0)
-    for t in range(U.shape[0]):
-        for j in range(k):
-            start = t * U.shape[1]
-            copy(work, (start + order[j]) * WIDTH, WIDTH, U, (start + j) * WIDTH)
-    return True
+    found = _weigh(squares, mantissa, exponent, weight)
+    if found == 0:
+        order = descending(weight)
+        take_columns(mantissa.reshape(1, k), order)
+        take_columns(exponent.reshape(1, k), order)
+        _permute(P, U, order, work)
+    return found >= 0
 
 
 @jit
