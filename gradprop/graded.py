@@ -56,13 +56,24 @@ class Graded:
             np.zeros(R, dtype=np.int64), np.zeros(R, dtype=np.int64), np.full(R, np.inf),
         )  # fmt: skip
 
-    def of(self, part: slice) -> tuple[NDArray[Any], ...]:
-        """Views for the kernel."""
-        return tuple(getattr(self, f.name)[part] for f in dataclasses.fields(self))
+    def of(self, r: int) -> tuple[NDArray[Any], ...]:
+        """Views of one replica for the kernel; numbers are arrays of one."""
+        fields = (getattr(self, f.name) for f in dataclasses.fields(self))
+        return tuple(x[r] if x.ndim > 1 else x[r : r + 1] for x in fields)
 
     def copy_of(self, r: int) -> Graded:
         """A copy of one replica."""
-        return Graded(*(np.array(x) for x in self.of(slice(r, r + 1))))
+        return Graded(*(np.array(getattr(self, f.name)[r : r + 1]) for f in dataclasses.fields(self)))
+
+    def finish(self, r: int, panel: Float, shift: int) -> None:
+        """Fold in a panel by Householder QR, as the kernel could not otherwise."""
+        from gradprop._kernels import gradedhouse
+
+        k = int(self.rank[r])
+        self.rank[r], self.sure[r] = gradedhouse.householder_strips(
+            panel[: -(-k // 8)], shift, self.Q[r], self.mantissa[r], self.exponent[r], self.U[r],
+            k, int(self.sure[r]), int(self.bound[r]),
+        )  # fmt: skip
 
 
 def in_strips(A: Float) -> Float:
@@ -119,6 +130,7 @@ class GradedFold:
         self._targets = np.minimum(self._lags[None, :], self._lengths[:, None])
         self._state = Graded.start(R, n, Q)
         self._last_matrix = np.zeros((R, n, n))
+        self._whole = np.zeros(R, dtype=bool)
         shape = (R, len(self._lags), n)
         self.log_sigma: Float = np.full(shape, np.nan)
         self.sure = np.zeros(shape[:2], dtype=np.int64)
@@ -151,25 +163,34 @@ class GradedFold:
                 self._record(r)
 
     def _steps(self, block: Block, row: int, r: int, low: int, high: int) -> None:
-        from gradprop._kernels import graded
-
-        one = slice(row, row + 1)
-        state = self._state.of(slice(r, r + 1))
-        pending = self._state.pending[r : r + 1]
-        waiting = pending[0] >= 0
-        matrices, index = block.matrices, block.index[one]
-        if self.reverse and waiting:
+        state, pending = self._state.of(r), self._state.pending[r : r + 1]
+        matrices = block.matrices
+        if self.reverse and pending[0] >= 0:
             # the matrix that waits belongs to an earlier block: hand it over as an extra one
             matrices = np.concatenate([matrices, self._last_matrix[r][None]])
             pending[0] = len(matrices) - 1
-        graded.graded_steps(
-            matrices, index, block.scales[one], block.exponents[one], np.array([low]),
-            np.array([high]), block.first, self.reverse, self._group,
-            MOST, self._reach, *state,
-        )  # fmt: skip
+        steps = matrices, block.index[row], block.scales[row], block.exponents[row]
+        self._take(steps, state, r, low - block.first, high - block.first)
         if self.reverse:
             self._last_matrix[r] = matrices[pending[0]] if pending[0] >= 0 else 0.0
         self._age[r] += high - low
+
+    def _take(
+        self, steps: tuple[Any, ...], state: tuple[Any, ...], r: int, low: int, high: int
+    ) -> None:
+        """Run the kernel; the whole one from the first panel on that needs Householder QR."""
+        from gradprop._kernels import graded
+
+        strips = np.empty((2, *state[0].shape))
+        while low < high:
+            kernel = graded.graded_steps_whole if self._whole[r] else graded.graded_steps
+            done = kernel(
+                *steps, low, high, self.reverse, self._group, MOST, self._reach, strips, *state
+            )
+            if done < 0:
+                self._whole[r], t = True, high + done if self.reverse else low - done - 1
+                self._state.finish(r, strips[0], int(steps[3][t]))
+            low, high = (low, high - abs(done)) if self.reverse else (low + abs(done), high)
 
     def _record(self, r: int) -> None:
         at = np.flatnonzero(self._targets[r] == self._age[r])
@@ -187,23 +208,24 @@ def _close(state: Graded, matrix: Float) -> Float:
     """Apply the last transposed matrix of a backward run; leave Q orthonormal. Returns U."""
     from gradprop._kernels import graded, structure
 
-    n, rank, sure = len(matrix), int(state.rank[0]), int(state.sure[0])
-    Q, U = state.Q[0], state.U[0]
+    n, Q, U = len(matrix), state.Q[0], state.U[0]
     B, owed = Q, bool(np.isfinite(state.pace[0]) or state.waiting[0])
     if state.pending[0] >= 0:
         turned = np.ascontiguousarray(matrix.T)
         most = structure.follow(turned, np.ones(n), 0.0, state.alive[0])
         state.bound[0] = min(state.bound[0], most)
         B, owed = in_strips(turned @ from_strips(Q, n)), True
-    while rank > 0 and owed:
-        panel, work = B[: -(-rank // 8)].copy(), np.empty_like(Q)
-        rank, sure, spread = graded.graded_step(
-            panel, n, 0, Q, state.mantissa[0], state.exponent[0], U, work, rank, sure,
+    while state.rank[0] > 0 and owed:
+        k, work = int(state.rank[0]), np.empty_like(Q)
+        panel = B[: -(-k // 8)].copy()
+        state.sure[0], spread = graded.graded_step(
+            panel, 0, Q, state.mantissa[0], state.exponent[0], U, work, k, int(state.sure[0]),
             int(state.bound[0]),
         )  # fmt: skip
-        # once more over a Q that is well conditioned already, and R takes what it lacked
+        if spread == np.inf:
+            state.finish(0, panel, 0)
+        # once more over a Q that is well conditioned already: R takes what it lacked
         B, owed = Q, 1.0 + CLOSED < spread < np.inf
-    state.rank[0], state.sure[0] = rank, sure
     return from_strips(U, n)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.factor import EPS, descending, take_columns
-from gradprop._kernels.graded import absorb_row_norms, dot_of, rows_in
+from gradprop._kernels.gradedhouse import absorb_row_norms, dot_of, rows_in
 from gradprop._kernels.jit import jit
 from gradprop._kernels.lapack import triangularise
 from gradprop._kernels.tiles import ROWS, WIDTH, tile
