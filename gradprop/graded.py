@@ -181,15 +181,18 @@ class GradedFold:
         """Run the kernel; the whole one from the first panel on that needs Householder QR."""
         from gradprop._kernels import graded
 
-        strips = np.empty((2, *state[0].shape))
+        (S, N, _), n = state[0].shape, state[1].size
+        work = (
+            np.empty((n, n)), np.zeros((N // 4, n, 4)), np.full(2, -1), np.empty((2, S, N, 8)),
+        )  # fmt: skip
         while low < high:
             kernel = graded.graded_steps_whole if self._whole[r] else graded.graded_steps
             done = kernel(
-                *steps, low, high, self.reverse, self._group, MOST, self._reach, strips, *state
+                *steps, low, high, self.reverse, self._group, MOST, self._reach, *work, *state
             )
             if done < 0:
                 self._whole[r], t = True, high + done if self.reverse else low - done - 1
-                self._state.finish(r, strips[0], int(steps[3][t]))
+                self._state.finish(r, work[3][0], int(steps[3][t]))
             low, high = (low, high - abs(done)) if self.reverse else (low + abs(done), high)
 
     def _record(self, r: int) -> None:

@@ -64,8 +64,9 @@ def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
         drive = current[r if current.shape[0] > 1 else 0]
         for t in range(m):
             if first + t >= n_valid[r]:
-                zs[r, t, :] = nan
-                states[r, t, :] = h[r]
+                for i in range(n):
+                    zs[r, t, i] = nan
+                    states[r, t, i] = h[r, i]
                 continue
             z, after = zs[r, t], states[r, t]
             if n <= FEW:
@@ -79,9 +80,11 @@ def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
                 after[i] = keep * h[r, i] + step * after[i]
             if not (_finite(z) and _finite(after)):
                 n_valid[r] = first + t
-                after[:] = nan
-                z[:] = nan
-            h[r] = after
+                for i in range(n):
+                    after[i] = nan
+                    z[i] = nan
+            for i in range(n):
+                h[r, i] = after[i]
 
 
 @jit

@@ -51,15 +51,15 @@ def _ordinary(d):
 
 @jit
 def _load(M, turned, own, packed):
-    """own <- M, or its transpose, and packed <- own (see `pack`); whether no entry is zero."""
-    n, full = M.shape[0], True
+    """own <- M, or its transpose, and packed <- own (see `pack`); 1 if no entry is zero."""
+    n, zeros = M.shape[0], 0
     for i in range(n):
         for j in range(n):
             entry = M[j, i] if turned else M[i, j]
             own[i, j] = entry
-            full = full and entry != 0.0
+            zeros += entry == 0.0
     pack(own, packed)
-    return full
+    return 1 if zeros == 0 else 0
 
 
 @jit
@@ -92,19 +92,18 @@ def _pace(before, own, matrix):
 
 
 @jit
-def _apply(M, now, d, t, reverse, turned, held, Q, alive, B):
-    """B <- diag(d_t) M Q for the matrix `now` (-1: none); returns a bound on the rank.
+def _apply(M, now, scales, reverse, own, packed, held, Q, alive, B):
+    """B <- diag(scales) M Q for the matrix `now` (-1: none); returns a bound on the rank.
 
-    turned: what `_load` left of the matrix held[0].
+    own, packed: what `_load` left of the matrix held[0]; held[1] is 1 if no entry is zero.
     """
-    own, packed, full = turned
-    scales = d[t]
     if now < 0:
         _scale_rows(Q, scales, B)
         return follow_diagonal(scales, alive)
     if now != held[0]:
-        held[0], full[0] = now, _load(M[now], reverse, own, packed)
-    return _push(Q, packed, own, full[0], scales, alive, B)
+        held[1] = _load(M[now], reverse, own, packed)
+        held[0] = now
+    return _push(Q, packed, own, held[1] == 1, scales, alive, B)
 
 
 def _steps(whole):
@@ -119,24 +118,22 @@ def _steps(whole):
     the spread is expected within `reach`; `waiting` of them wait, `merged` have waited. `pace` is
     ln of the last spread, a factor; inf where Q is orthonormal to rounding.
     `bound` and `alive` (n,) follow the structure of exact zeros.
+    own (n, n), packed (N / 4, n, 4), which starts with zeros, held (2,): see `_apply`.
     Returns how many steps were taken; minus that if the panel of the last one, in strips[0], is
     still to be folded in by `householder_strips`.
     """
 
     @jit
     def graded_steps(
-        M, index, d, e, first, last, reverse, group, most, reach, strips,
+        M, index, d, e, first, last, reverse, group, most, reach, own, packed, held, strips,
         Q, mantissa, exponent, U, rank, sure, bound, alive, pending, waiting, merged, pace,
     ):  # fmt: skip
-        n, S, N = mantissa.size, Q.shape[0], Q.shape[1]
-        turned = np.empty((n, n)), np.zeros((N // ROWS, n, ROWS)), np.zeros(1, np.bool_)
-        held = np.full(1, -1)
         for s in range(first, last):
             t = last - 1 - (s - first) if reverse else s
             k = rank[0]
             strip, now = -(-k // WIDTH), pending[0] if reverse else index[t]
             B = strips[0, :strip]
-            allowed = _apply(M, now, d, t, reverse, turned, held, Q[:strip], alive, B)
+            allowed = _apply(M, now, d[t], reverse, own, packed, held, Q[:strip], alive, B)
             pending[0] = index[t] if reverse else -1
             bound[0] = min(bound[0], allowed)
             taken = waiting[0] + 1

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.factor import descending, take_columns
+from gradprop._kernels.factor import descending
 from gradprop._kernels.jit import jit
 from gradprop._kernels.lanes import block_products, copy, scale_row
 from gradprop._kernels.tiles import ROWS, WIDTH, tile_minus
@@ -47,6 +47,16 @@ def _weigh(squares, mantissa, exponent, weight):
 
 
 @jit
+def permute_scales(mantissa, exponent, order):
+    """The first scales <- mantissa[order], exponent[order]."""
+    values, powers = np.empty(order.size), np.empty(order.size, np.int64)
+    for j in range(order.size):
+        values[j], powers[j] = mantissa[order[j]], exponent[order[j]]
+    for j in range(order.size):
+        mantissa[j], exponent[j] = values[j], powers[j]
+
+
+@jit
 def _permute(P, U, order, work):
     """Columns of P and rows of U that are not in their place move there."""
     N, moved, m = P.shape[1], np.empty(order.size, np.int64), 0
@@ -82,8 +92,7 @@ def sort_columns(P, mantissa, exponent, U, work):
     found = _weigh(squares, mantissa, exponent, weight)
     if found == 0:
         order = descending(weight)
-        take_columns(mantissa.reshape(1, k), order)
-        take_columns(exponent.reshape(1, k), order)
+        permute_scales(mantissa, exponent, order)
         _permute(P, U, order, work)
     return found >= 0
 

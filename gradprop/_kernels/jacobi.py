@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.factor import EPS, descending, take_columns
+from gradprop._kernels.factor import EPS, descending
 from gradprop._kernels.gradedhouse import absorb_row_norms, dot_of, rows_in
+from gradprop._kernels.gradedrows import permute_scales
 from gradprop._kernels.jit import jit
 from gradprop._kernels.lapack import triangularise
 from gradprop._kernels.tiles import ROWS, WIDTH, tile
@@ -30,8 +31,7 @@ def graded_finish(U, mantissa, exponent, r):
             weight[i] = math.log2(mantissa[i]) + exponent[i] if known else -np.inf
         order = descending(weight)
         rows = rows_in(rows, order)
-        take_columns(mantissa[:r].reshape(1, r), order)
-        take_columns(exponent[:r].reshape(1, r), order)
+        permute_scales(mantissa, exponent, order)
     return rows
 
 
