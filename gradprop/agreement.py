@@ -54,7 +54,7 @@ def checks(
     makes the stated error larger, never too small. So they may group more: `within` a
     `reach`. where (R, L): what is of interest, by default all.
     """
-    of = None if where is None else where.any(axis=1)
+    of = None if where is None else np.asarray(where.any(axis=1))
     rotated = GradedFold(
         chain, grid, grid.reverse, random_rotation(chain.n), group, reach=within, replicas=of
     )

@@ -63,7 +63,9 @@ class Graded:
 
     def copy_of(self, r: int) -> Graded:
         """A copy of one replica."""
-        return Graded(*(np.array(getattr(self, f.name)[r : r + 1]) for f in dataclasses.fields(self)))
+        return Graded(
+            *(np.array(getattr(self, f.name)[r : r + 1]) for f in dataclasses.fields(self))
+        )
 
     def finish(self, r: int, panel: Float, shift: int) -> None:
         """Fold in a panel by Householder QR, as the kernel could not otherwise."""
@@ -183,7 +185,7 @@ class GradedFold:
 
         (S, N, _), n = state[0].shape, state[1].size
         work = (
-            np.empty((n, n)), np.zeros((N // 4, n, 4)), np.full(2, -1), np.empty((2, S, N, 8)),
+            np.empty((n, n)), np.zeros((N // 4, n, 4)), np.full(2, -1), np.zeros((2, S, N, 8)),
         )  # fmt: skip
         while low < high:
             kernel = graded.graded_steps_whole if self._whole[r] else graded.graded_steps

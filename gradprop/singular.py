@@ -18,6 +18,7 @@ from gradprop.graded import MOST, GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
 from gradprop.results import LN2, REPLICAS, Result, Status
 
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SingularValues(Result):
     """Singular values of the product at chosen lags.
@@ -101,9 +102,7 @@ class Spectrum:
         if chain.structure == "diagonal":
             log_sigma, error = _sorted_diagonal(folds[0])
         else:
-            log_sigma, error, within = agreement(
-                chain, folds[0], folds[1:], self._group, self._tol
-            )
+            log_sigma, error, within = agreement(chain, folds[0], folds[1:], self._group, self._tol)
             escalated = _escalate(chain, grid, log_sigma, error, self._tol)
         resolved = (error <= self._tol) & ~np.isnan(log_sigma)
         values, status = grid.settle(chain, np.where(resolved, log_sigma, np.nan))

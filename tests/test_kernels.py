@@ -18,7 +18,16 @@ from exact import exact_product, mp_log_singular_values, rank_and_minor
 from helpers import ROOT, layouts, same, tolerance
 
 import gradprop as gp
-from gradprop._kernels import cells, factor, graded, gradedhouse, jacobi, pivoted, products, structure
+from gradprop._kernels import (
+    cells,
+    factor,
+    graded,
+    gradedhouse,
+    jacobi,
+    pivoted,
+    products,
+    structure,
+)
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
 from gradprop.graded import Graded, from_strips
 
@@ -324,7 +333,7 @@ def graded_of(J, group, kernel=graded.graded_steps):
     done = kernel(
         M, index[0], d[0], e[0], 0, len(J), False, group, group, -np.inf,
         np.empty((n, n)), np.zeros((2 * len(state.Q[0]), n, 4)), np.full(2, -1),
-        np.empty((2, *state.Q[0].shape)), *state.of(0),
+        np.zeros((2, *state.Q[0].shape)), *state.of(0),
     )  # fmt: skip
     assert done == len(J)
     assert state.merged[0] == len(J) * (group - 1) // group

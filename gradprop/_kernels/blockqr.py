@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.lanes import block_products
 from gradprop._kernels.tiles import ROWS, WIDTH, eliminate, tile, tile_minus, tile_solve
 
 
-@jit
+@inlined
 def _without(P, s, R):
     """Take the columns of all strips before s out of strip s of P; R's strip s <- their parts."""
     N = P.shape[1]
@@ -26,7 +26,7 @@ def _without(P, s, R):
         tile_minus(P, i * WIDTH, N * WIDTH, s, R, own, P, own + i * WIDTH)
 
 
-@jit
+@inlined
 def _longest(R, s, gram, width, sums, longest):
     """Largest square of a length: `longest`, or of a column of strip s, of whose parts R knows."""
     own = s * R.shape[1] * WIDTH

@@ -11,15 +11,16 @@ import numpy as np
 from gradprop._kernels.blockqr import block_qr
 from gradprop._kernels.gradedhouse import householder_strips
 from gradprop._kernels.gradedrows import sort_columns, update_rows
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.lanes import copy
 from gradprop._kernels.stripqr import pack, push
 from gradprop._kernels.structure import follow, follow_diagonal
-from gradprop._kernels.tiles import ROWS, WIDTH
+from gradprop._kernels.tiles import WIDTH
 
 LIMIT = 1e6
 """Spread of a panel (`blockqr`) beyond which Householder QR takes over: up to here the condition of
 Q was below 1.001 on 160 panels with rows of all sizes, at 1e8 it was 200."""
+
 
 @jit
 def graded_step(B, shift, Q, mantissa, exponent, U, work, r, sure, bound):
@@ -49,7 +50,7 @@ def _ordinary(d):
     return True
 
 
-@jit
+@inlined
 def _load(M, turned, own, packed):
     """own <- M, or its transpose, and packed <- own (see `pack`); 1 if no entry is zero."""
     n, zeros = M.shape[0], 0
@@ -62,7 +63,7 @@ def _load(M, turned, own, packed):
     return 1 if zeros == 0 else 0
 
 
-@jit
+@inlined
 def _push(Q, packed, own, full, scales, alive, out):
     """out <- diag(scales) M Q, M as `_load` left it; returns `follow`'s bound on the rank."""
     n = own.shape[0]
@@ -74,7 +75,7 @@ def _push(Q, packed, own, full, scales, alive, out):
     return n if plain else follow(own, scales, 0.0, alive)
 
 
-@jit
+@inlined
 def _scale_rows(Q, scales, out):
     """out <- diag(scales) Q."""
     for s in range(Q.shape[0]):
@@ -91,7 +92,7 @@ def _pace(before, own, matrix):
     return max(own, 0.5 * (before + own)) if before < np.inf else own
 
 
-@jit
+@inlined
 def _apply(M, now, scales, reverse, own, packed, held, Q, alive, B):
     """B <- diag(scales) M Q for the matrix `now` (-1: none); returns a bound on the rank.
 
@@ -118,7 +119,7 @@ def _steps(whole):
     the spread is expected within `reach`; `waiting` of them wait, `merged` have waited. `pace` is
     ln of the last spread, a factor; inf where Q is orthonormal to rounding.
     `bound` and `alive` (n,) follow the structure of exact zeros.
-    own (n, n), packed (N / 4, n, 4), which starts with zeros, held (2,): see `_apply`.
+    own (n, n), packed (N / 4, n, 4), held (2,) as `_apply` wants them; packed and strips are zero.
     Returns how many steps were taken; minus that if the panel of the last one, in strips[0], is
     still to be folded in by `householder_strips`.
     """

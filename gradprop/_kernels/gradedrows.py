@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.factor import descending
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.lanes import block_products, copy, scale_row
 from gradprop._kernels.tiles import ROWS, WIDTH, tile_minus
 
@@ -17,7 +17,7 @@ FAINT = 150
 times its pivot, which leaves 2^-130, not to be seen even after cancellation."""
 
 
-@jit
+@inlined
 def _squares(P, squares):
     """squares (8 S,) <- of the lengths of P's columns."""
     S, N, _ = P.shape
@@ -29,7 +29,7 @@ def _squares(P, squares):
             squares[s * WIDTH + c] = (sums[0, c] + sums[1, c]) + (sums[2, c] + sums[3, c])
 
 
-@jit
+@inlined
 def _weigh(squares, mantissa, exponent, weight):
     """weight (k,) <- what grows with length times scale, as 2 log2 does, but is linear in between.
 
@@ -56,7 +56,7 @@ def permute_scales(mantissa, exponent, order):
         mantissa[j], exponent[j] = values[j], powers[j]
 
 
-@jit
+@inlined
 def _permute(P, U, order, work):
     """Columns of P and rows of U that are not in their place move there."""
     N, moved, m = P.shape[1], np.empty(order.size, np.int64), 0
@@ -108,14 +108,14 @@ def _last_seen(exponent, first, stop):
     return last
 
 
-@jit
+@inlined
 def _shares(mantissa, exponent, first, unit, share):
     """share[first:] <- s 2**-unit."""
     for j in range(first, mantissa.size):
         share[j] = math.ldexp(mantissa[j], int(max(exponent[j] - unit, -1000)))
 
 
-@jit
+@inlined
 def _grade(R, mantissa, exponent, shift, last):
     """R <- I - diag(1 / (R_ii s_i)) R diag(s); then s_i becomes R_ii s_i 2**shift.
 
@@ -147,7 +147,7 @@ def _total(row):
     return ((row[0] + row[1]) + (row[2] + row[3])) + ((row[4] + row[5]) + (row[6] + row[7]))
 
 
-@jit
+@inlined
 def _absorb_norms(U, mantissa, exponent):
     """Make the first k rows of U unit vectors, their norms going into the scales (k,).
 
