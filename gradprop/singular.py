@@ -37,7 +37,8 @@ class SingularValues(Result):
         Whether arbitrary precision was needed.
     orbit_error : float array, shape (..., L, n)
         How far ln sigma moves when the orbit starts one unit in the last place away: on a chaotic
-        network the computed orbit is not the network's own. nan for chains without an orbit.
+        network the computed orbit is not the network's own. Differences far below `error` may be
+        rounding. nan for chains without an orbit.
     status : int array, shape (...,)
     anchor : str
     tol : float
@@ -198,7 +199,7 @@ def singular_values(
         Largest accepted error of ln(sigma), in nats. What float64 gives is never accepted with an
         error above 1e-3.
     group : int, 1 .. 4, default: 1
-        Jacobians multiplied together before each factorisation: 2 saves a third of the time.
+        Jacobians multiplied together before each factorisation: 2 saves up to a third of the time.
         Rounding of the smallest values then grows by the condition number of one more Jacobian:
         do not group where these are ill-conditioned (saturated units, condition above 1e4), for
         most values would be found anew by arbitrary precision. `error` sees it.
@@ -219,14 +220,19 @@ def singular_values(
     One pass accumulates P = Q diag(s) U with scales as mantissa and integer exponent, rows and
     columns sorted by scale before each QR [1]_, by block Gram-Schmidt where the panel is well
     conditioned (Q is then orthonormal to about 1e-4 only, but Q R is the panel to rounding, and a
-    closing Householder QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on
-    the scaled rows finishes [2]_. There is no a-priori bound: the product is formed three times
-    (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
-    difference up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros.
+    closing QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on the scaled
+    rows finishes [2]_. There is no a-priori bound: the product is formed three times (directly,
+    after a random rotation, and as its transpose), and ``error`` is 25 times the largest difference
+    up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros. The two checks
+    multiply up to four Jacobians before each factorisation where that is expected to cost a tenth
+    of `tol` (by the condition of the last ones): it makes ``error`` larger, never the values
+    worse, and a check that leaves a doubt is repeated, every Jacobian factored.
     What is then not known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in
     rounding) is computed once more in ball arithmetic of as many bits as it takes, up to 2^15,
     exact zeros being proven by the rank modulo two primes; without python-flint it stays nan.
-    Cost about 4 n^3 flops a step, twice, and again over the lag itself for every lag asked for;
+    Cost about 5 n^3 flops a step, twice, and again over the lag itself for every lag asked for
+    (checks of well-conditioned Jacobians a third less), once more for `orbit_error`; 7 n^3 where
+    Householder QR is needed;
     ball arithmetic about 1, 6 and 130 ms a step at n = 16, 32 and 64 (1300 bits).
 
     References
