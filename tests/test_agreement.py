@@ -6,15 +6,17 @@ import math
 
 import numpy as np
 import pytest
-from chains import random_chain
+from chains import random_chain, random_orthogonal
 from exact import mp_log_singular_values
 from helpers import same
 
 import gradprop as gp
 from gradprop import agreement
+from gradprop._kernels.jacobi import jacobi_sweep
 from gradprop.graded import GradedFold, from_strips, in_strips
 from gradprop.measure import LagGrid, run
 
+EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense
 
 
@@ -95,3 +97,42 @@ def test_doubts_of_grouped_checks_are_looked_at_once_more():
     alone = gp.singular_values(chain, lags=[13])
     assert same(alone.error[0], error[0, 1])
     assert alone.resolved.all()
+
+
+def test_a_first_factor_without_its_matrix_says_nothing_about_the_spread():
+    """Backwards D_T comes alone; its own spread would let the next Jacobians be grouped."""
+    rng, sizes = np.random.default_rng(44), np.geomspace(1.0, 1e-5, 6)
+    J = np.array([random_orthogonal(rng, 6) * sizes @ random_orthogonal(rng, 6) for _ in range(8)])
+    _, _, others = looked_at(J, 1e-8)
+    assert [int(fold.merged[0]) for fold in others] == [0, 0]
+
+
+def row_cyclic_sweep(rows):
+    """One-sided Jacobi on rows, pair after pair; the largest |cosine| that it met."""
+    worst = 0.0
+    for p in range(len(rows) - 1):
+        for q in range(p + 1, len(rows)):
+            a, b, g = rows[p] @ rows[p], rows[q] @ rows[q], rows[p] @ rows[q]
+            worst = max(worst, abs(g) / math.sqrt(a * b))
+            if abs(g) > math.sqrt(len(rows)) * EPS * math.sqrt(a * b):
+                z = (b - a) / (2 * g)
+                t = math.copysign(1.0, z) / (abs(z) + math.hypot(1.0, z))
+                c = 1 / math.hypot(1.0, t)
+                rows[[p, q]] = c * np.array([rows[p] - t * rows[q], rows[q] + t * rows[p]])
+    return worst
+
+
+@pytest.mark.parametrize("n", [3, 8, 9, 20, 37])
+def test_sweeps_by_blocks_are_as_few_as_row_by_row(n):
+    rows = np.random.default_rng(n).standard_normal((n, n))
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    sigma, twin, most, worst = np.linalg.svd(rows)[1], rows.copy(), 1, 1.0
+    while row_cyclic_sweep(twin) > math.sqrt(n) * EPS:
+        most += 1
+    mantissa, exponent, sweeps = np.full(n, 0.5), np.ones(n, dtype=np.int64), 0
+    while worst > math.sqrt(n) * EPS:
+        worst, sweeps = jacobi_sweep(rows, mantissa, exponent), sweeps + 1
+        assert sweeps <= most + 1
+    found = np.sort(np.ldexp(mantissa, exponent))[::-1]
+    np.testing.assert_allclose(found, sigma, atol=4 * n * EPS)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(n), atol=4 * n * EPS)
