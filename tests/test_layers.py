@@ -31,6 +31,7 @@ LAYERS = (
     ("graded", "modular"),
     ("escalation",),
     ("panels",),
+    ("agreement",),
     ("_stripfold",),
     ("_probefold", "_productfold"),
     ("theory", "norms", "pullback", "slopelaw", "gates", "gaussian_products"),
