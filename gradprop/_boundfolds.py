@@ -209,7 +209,9 @@ class MatrixBoundFold(_BoundFold):
         """Values after each replica's last step, (R,)."""
         step_norms, log_dets = self._total.now.T
         below = _log_norm(self._V, self._V_exponent, self._rotations[1], -MARGIN)
-        values = {"step_norms": step_norms, "lower": np.maximum(below, log_dets)}
+        # of no factors the norm is 1, whatever the rounding of a norm of orthonormal vectors
+        lower = np.where(self._n_valid == 0, 0.0, np.maximum(below, log_dets))
+        values = {"step_norms": step_norms, "lower": lower}
         for name, own in self._blocks.items():
             above = _log_norm(self._P[name], self._P_exponent[name], self._rotations[0], MARGIN)
             partial = np.minimum(above, own.inside.now[:, 0])

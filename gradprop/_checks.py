@@ -20,17 +20,19 @@ def real_array(
     keep_float32: bool = False,
     finite: bool = True,
     step_axis: int | None = None,
+    own: bool = True,
 ) -> Array:
     """Cast to a float64 array (or float32 if it came so and `keep_float32`), and check it.
 
     `shape` gives the trailing axes: an int is a required size, a string only a name for the
     message, repeated strings must agree; leading axes are free. `step_axis` names the axis whose
-    index is reported as a step (counted from 1) when an entry is not finite.
+    index is reported as a step (counted from 1) when an entry is not finite. An array that is not
+    to be one's `own` may be the caller's.
     """
     array = _plain(name, value)
     if array.dtype.kind == "c":
         raise TypeError(f"`{name}` must be real; got dtype {array.dtype}.")
-    return _finish(name, array, shape, keep_float32, finite, step_axis)
+    return _finish(name, array, shape, keep_float32, finite, step_axis, own)
 
 
 def real_or_complex_array(
@@ -45,7 +47,7 @@ def real_or_complex_array(
     if array.dtype.kind == "c":
         array = np.array(array, dtype=np.complex128, order="C")
         _check_shape(name, array, shape)
-        _check_finite(name, array, step_axis)
+        check_finite(name, array, step_axis)
         return array
     return _finish(name, array, shape, False, True, step_axis)
 
@@ -77,14 +79,16 @@ def _finish(
     keep_float32: bool,
     finite: bool,
     step_axis: int | None,
+    own: bool = True,
 ) -> Array:
     keep = keep_float32 and array.dtype.newbyteorder("=") == np.float32
     # a copy: what the caller does to an array later must not reach a lazy chain
     with np.errstate(invalid="ignore"):  # a signalling nan becomes a quiet one, found below
-        array = np.array(array, dtype=np.float32 if keep else np.float64, order="C")
+        dtype = np.float32 if keep else np.float64
+        array = np.array(array, dtype=dtype, order="C", copy=True if own else None)
     _check_shape(name, array, shape)
     if finite:
-        _check_finite(name, array, step_axis)
+        check_finite(name, array, step_axis)
     return array
 
 
@@ -107,7 +111,8 @@ def _check_shape(name: str, array: Array, shape: Sequence[int | str | None] | No
         raise ValueError(f"`{name}` must not be empty; got shape {array.shape}.")
 
 
-def _check_finite(name: str, array: Array, step_axis: int | None) -> None:
+def check_finite(name: str, array: Array, step_axis: int | None = None) -> None:
+    """Refuse an array with entries that are not finite; the first of them is named."""
     with np.errstate(over="ignore"):
         # the modulus of a complex number can be infinite though its parts are not
         finite = np.isfinite(np.abs(array) if np.iscomplexobj(array) else array)
@@ -207,6 +212,9 @@ def generator(name: str, rng: Any) -> np.random.Generator:
 
 def broadcast_shapes(**shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Broadcast leading shapes; on a clash the message names every argument."""
+    distinct = {shape for shape in shapes.values() if shape}
+    if len(distinct) < 2:  # NumPy takes as long as for arrays of these shapes
+        return next(iter(distinct), ())
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError as error:

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gradprop._layouts import flat_networks, layout
 from gradprop._threads import replica_slices, spread
 from gradprop.activations import Activation
-from gradprop.blocks import Block, dense_block, row_scaled_block, scaled_rows, who_uses
-from gradprop.cells.base import WeightedCell
-from gradprop.cells.gru import GRU
-from gradprop.cells.lstm import LSTM
+from gradprop.blocks import Block, dense_block, row_scaled_block, scaled_rows
 from gradprop.cells.rnn import RNN
 from gradprop.environment import single_threaded_blas
 
@@ -65,51 +63,6 @@ class Place(NamedTuple):
     offset: int
 
 
-class Layout(NamedTuple):
-    """Arrays of a cell in the order of the kernels; bias is (..., rows), b_h (..., n)."""
-
-    kind: int
-    W_hh: Array
-    W_xh: Array | None
-    bias: Array | None
-    b_h: Array
-
-
-def layout(cell: WeightedCell, dtype: Any) -> Layout:
-    """Gates in the kernels' order, biases added in float64 and then rounded to `dtype`."""
-    from gradprop._kernels import gates
-
-    bias: Array | None
-    rows: Any
-    if isinstance(cell, RNN):
-        bias, inner, rows, kind = cell.b, np.zeros(cell.n), slice(None), gates.RNN
-    elif isinstance(cell, LSTM):
-        bias, inner, rows, kind = cell.b, np.zeros(cell.n), cell.rows, gates.LSTM
-    elif isinstance(cell, GRU):
-        rows, kind = cell.rows, gates.GRU_AFTER if cell.reset_after else gates.GRU_BEFORE
-        b_x, b_h = cell.b_x.astype(np.float64), cell.b_h.astype(np.float64)
-        inner = b_h[..., rows][..., 2 * cell.n :] * cell.reset_after
-        outside = np.ones(3 * cell.n)
-        outside[rows[2 * cell.n :]] = not cell.reset_after
-        bias = b_x + b_h * outside
-    else:
-        raise TypeError(f"no layout for a {type(cell).__name__}.")
-    return Layout(
-        kind,
-        np.ascontiguousarray(cell.W_hh[..., rows, :], dtype=dtype),
-        None if cell.W_xh is None else np.ascontiguousarray(cell.W_xh[..., rows, :], dtype=dtype),
-        None if bias is None else bias[..., rows].astype(dtype),
-        inner.astype(dtype),
-    )
-
-
-def flat_networks(array: Array, core: int, batch_shape: tuple[int, ...]) -> tuple[Array, Int]:
-    """Distinct networks (K, ...), and which of them each flat replica uses."""
-    own = array.shape[: array.ndim - core]
-    flat = np.ascontiguousarray(array.reshape(-1, *array.shape[len(own) :]))
-    return flat, who_uses(own, batch_shape)
-
-
 class _WeightLaw:
     """What the laws of vanilla and gated cells share."""
 
@@ -118,6 +71,7 @@ class _WeightLaw:
         self.arrays = layout(cell, dtype)
         self.kind = self.arrays.kind
         self.W, self.which = flat_networks(self.arrays.W_hh, 2, batch_shape)
+        self.W.flags.writeable = False  # as the cell's own is: one type for the kernels
         self.keep = 1.0 - getattr(cell, "leak", 1.0)
 
     def currents(self, x: Array | None, n_steps: int) -> Array:
@@ -139,7 +93,8 @@ class _WeightLaw:
         if total.shape[:-2] in ((), (1,)):
             return np.ascontiguousarray(total.reshape(1, *total.shape[-2:]))
         full = np.broadcast_to(total, (*self.batch_shape, *total.shape[-2:]))
-        return np.ascontiguousarray(full).reshape(-1, *total.shape[-2:])
+        # a view of what is whole already would be read-only, another type for the kernels
+        return np.require(full, requirements=("C", "W")).reshape(-1, *total.shape[-2:])
 
     def form(self, coefs: Float, n_valid: Int, first: int, offset: int, J: Float) -> None:
         """Write this layer's Jacobians into J (R, m, s, s) at `offset`; I past the length."""
@@ -175,31 +130,45 @@ class RNNLaw(_WeightLaw):
     @functools.cached_property
     def normal(self) -> tuple[Float, Int]:
         """Normal form of W, which only Jacobians need."""
-        return scaled_rows(self.W.astype(np.float64))
+        return scaled_rows(self.W.astype(np.float64, copy=False))
 
     def advance(
         self, x: Array | None, n_steps: int, first: int, n_valid: Int, state: Array
     ) -> tuple[Array, Array]:
         """Take steps; the tape is z."""
-        run, _ = _rnn_kernels(self.cell.activation)
-        code, leak, R = self.cell.activation.code or 0, self.cell.leak, len(state)
-        drive = self.currents(x, n_steps)
-        states = np.empty((R, n_steps, self.n_state), dtype=self.dtype)
+        states = np.empty((len(state), n_steps, self.n_state), dtype=self.dtype)
         zs = np.empty_like(states)
+        self._run(0, x, first, n_valid, state, states, zs)
+        return states, zs
+
+    def slopes(
+        self, x: Array | None, n_steps: int, first: int, n_valid: Int, state: Array
+    ) -> Float:
+        """Take the same steps, of which only the coefficients are kept."""
+        slopes = np.empty((len(state), n_steps, self.n_state))
+        self._run(1, x, first, n_valid, state, slopes)
+        return slopes
+
+    def _run(
+        self, kernel: int, x: Array | None, first: int, n_valid: Int, state: Array, *out: Array
+    ) -> None:
+        """Fill arrays (R, m, n) by one of the kernels of steps, in threads."""
+        run = _rnn_kernels(self.cell.activation)[kernel]
+        code, leak, R = self.cell.activation.code or 0, self.cell.leak, len(state)
+        drive = self.currents(x, out[0].shape[1])
 
         def work(part: slice) -> None:
             current = drive[part] if len(drive) > 1 else drive
             run(
                 code, self.W, self.which[part], current, leak, first,
-                n_valid[part], state[part], states[part], zs[part],
+                n_valid[part], state[part], *(array[part] for array in out),
             )  # fmt: skip
 
         spread(work, replica_slices(R, R))
-        return states, zs
 
     def coefficients(self, before: Array, states: Array, tapes: Array) -> Float:
         """phi'(z) in the orbit's dtype, upcast exactly; 0 where z is nan (padding)."""
-        _, derivatives = _rnn_kernels(self.cell.activation)
+        _, _, derivatives = _rnn_kernels(self.cell.activation)
         flat = np.ascontiguousarray(tapes).ravel()
         out = np.empty_like(flat)
         derivatives(self.cell.activation.code or 0, flat, out)
@@ -275,13 +244,13 @@ class GatedLaw(_WeightLaw):
         return dense_block(J, first)
 
 
-def _rnn_kernels(activation: Activation) -> tuple[Any, Any]:
+def _rnn_kernels(activation: Activation) -> tuple[Any, Any, Any]:
     from gradprop._kernels import cells as kernels
 
     if activation.code is not None:
-        return kernels.rnn_steps, kernels.derivatives
-    run, derivatives = kernels.kernels_for(activation.phi, activation.dphi)
-    return run, derivatives
+        return kernels.rnn_steps, kernels.rnn_slopes, kernels.derivatives
+    run, slopes, derivatives = kernels.kernels_for(activation.phi, activation.dphi)
+    return run, slopes, derivatives
 
 
 def _gated_kernels(gate: Activation, own: Activation) -> tuple[Any, Any, int, int]:

@@ -35,10 +35,10 @@ LARGE = 2.0**60
 def strips_of(n: int, width: int) -> tuple[int, int]:
     """How many strips the n columns are cut into, and how many tiles of `width` each has.
 
-    One strip up to 48 columns, which are little work, then two and more, for threads to share, of
-    up to 64: the fewer there are, the less the check columns cost; wider ones leave the caches.
+    Up to 128 columns a strip: the fewer there are, the less the check columns cost; wider ones
+    leave the caches, and threads share strips where there are few replicas.
     """
-    strips = 1 if n <= 48 else max(2, -(-n // 64))
+    strips = -(-n // 128)
     return strips, -(-n // (strips * width))
 
 
@@ -50,7 +50,6 @@ class _Factors(NamedTuple):
     least: Int
     which: Int
     d: Float
-    d_bits: Int
     e: Int
     a: Float
 
@@ -59,63 +58,88 @@ class _Scratch(NamedTuple):
     """Work space of one call."""
 
     S: NDArray[Any]
-    S_bits: Int
     C: Float
-    C_bits: Int
     lists: Int
     scale: NDArray[Any]
     check_scale: Float
     ones: Float
     counts: Int
     square: Float
+    check_square: Float
 
 
 class StripFold:
-    """Carries P in column strips, in float64 or float32, each with check columns in float64.
+    """Carries P, or P V, in column strips, in float64 or float32, with check columns in float64.
 
     The check columns of a strip are S x, x fixed, random and orthonormal, of as many rows as S has
     columns w: sqrt(w / CHECKS) ||fl(S) x - fl(S x)|| estimates the Frobenius norm of the error.
     """
 
     spreads = True
+    roundings = 2.0
+    """Relative error of a norm of given numbers, in n eps."""
 
-    def __init__(self, chain: JacobianChain, grid: LagGrid, dtype: Any = np.float64) -> None:
-        from gradprop._kernels.strips import BOTTOM, CHECKS
-
+    def __init__(
+        self,
+        chain: JacobianChain,
+        grid: LagGrid,
+        dtype: Any = np.float64,
+        V: Float | None = None,
+    ) -> None:
+        """V (R, n, p) is I if None."""
         self.grid, self.reverse, self.window = grid, grid.reverse, grid.window(chain)
         # the last value of a replica that is shorter than the lags stands at all later ones
         lengths = chain.lengths.ravel()
         short = np.minimum(lengths, grid.unique[-1])
         self._stops = LagGrid(chain, np.union1d(grid.unique, short), "start")
         self._last = self._stops.column[short]
-        R, n = chain.n_replicas, chain.n
-        self._n, self._n_valid, self._dtype = n, lengths, np.dtype(dtype)
-        self._width = 64 // self._dtype.itemsize
-        self._G, self._tiles = strips_of(n, self._width)
-        own = self._tiles * self._width
-        self.flops, self.floats = 2.0 * n * n * (own + CHECKS), 2.0 * n + 6.0 * self._G
-        unit = np.arange(n)
-        strip, column = np.divmod(unit, own)
-        self._x = np.zeros((n, CHECKS))
-        for g in range(self._G):
-            columns = unit[strip == g]
-            self._x[columns, : len(columns)] = random_rotation(
-                len(columns), min(len(columns), CHECKS)
-            )
-        self._gap_scale = np.sqrt(max(min(n, own) / CHECKS, 1.0))
-        P = np.zeros((R, self._G, self._tiles, n + 1, self._width), dtype=self._dtype)
-        P[:, strip, column // self._width, unit, column % self._width] = 1
-        checks = np.zeros((R, self._G, n + 1, CHECKS))
-        checks[:, strip, unit] = self._x
-        states = np.zeros((R * self._G, 4), dtype=np.int64)
-        # nothing is known yet of the smallest entry
-        states[:, 1] = BOTTOM
-        self._carried = P.reshape(R * self._G, -1), checks.reshape(R * self._G, -1), states
+        R, self._n = chain.n_replicas, chain.n
+        self._n_valid, self._dtype = lengths, np.dtype(dtype)
+        # matrices of the last block, and lower bounds of the exponents of their entries
+        self._seen: tuple[Float | None, Int] = None, np.empty(0, dtype=np.int64)
+        self._carried = self._start(R, V)
         self._values = np.full((R, len(self._stops.unique)), np.nan)
         self._errors = np.full_like(self._values, np.nan)
         if self._stops.column[0] >= 0:
-            start = np.full(R, np.sqrt(n)), np.zeros(R), np.zeros(R)
-            self._values[:, 0], self._errors[:, 0] = self._stated(*start)
+            first = np.full(R, self.norm_at_start()), np.zeros(R), np.zeros(R)
+            self._values[:, 0], self._errors[:, 0] = self._stated(*first)
+
+    def _start(self, R: int, V: Float | None) -> tuple[NDArray[Any], Float, Int]:
+        """Strips, check columns and states before the first step, as the kernel carries them."""
+        from gradprop._kernels.striprows import CHECKS
+        from gradprop._kernels.strips import BOTTOM
+
+        n, width = self._n, 64 // self._dtype.itemsize
+        unit = np.arange(n if V is None else V.shape[-1])
+        self._width, (self._G, self._tiles) = width, strips_of(len(unit), width)
+        own = self._tiles * width
+        self.flops, self.floats = 2.0 * n * n * (own + CHECKS), 2.0 * n + 6.0 * self._G
+        # one column alone would round as it does itself, but for a third of it
+        alone = 1 / 3 if len(unit) == 1 and n > 1 else 1.0
+        self._gap_scale = np.sqrt(max(min(len(unit), own) / CHECKS, 1.0)) / alone
+        strip, column = np.divmod(unit, own)
+        self._x = np.zeros((len(unit), CHECKS))
+        P = np.zeros((R, self._G, self._tiles, n + 1, width), dtype=self._dtype)
+        checks = np.zeros((R, self._G, n + 1, CHECKS))
+        for g in range(self._G):
+            columns = unit[strip == g]
+            some = min(len(columns), CHECKS)
+            self._x[columns, :some] = alone * random_rotation(len(columns), some)
+            if V is not None:
+                checks[:, g, :n] = V[..., columns] @ self._x[columns]
+        if V is None:
+            P[:, strip, column // width, unit, column % width] = 1
+            checks[:, strip, unit] = self._x
+        else:
+            P[:, strip, column // width, :n, column % width] = np.moveaxis(V, -1, 0)
+        states = np.zeros((R * self._G, 4), dtype=np.int64)
+        # nothing is known yet of the smallest entry
+        states[:, 1] = BOTTOM
+        return P.reshape(R * self._G, -1), checks.reshape(R * self._G, -1), states
+
+    def norm_at_start(self) -> float:
+        """The value at lag 0."""
+        return float(np.sqrt(self._n))
 
     def update(self, block: Block, part: slice) -> None:
         """Absorb a block of all replicas, strip by strip."""
@@ -125,23 +149,35 @@ class StripFold:
         age = self._carried[2][::G, 2]
         first, last = self._stops.columns_between(age.min(initial=2**62), age.max(initial=0) + m)
         squares, gaps = np.zeros((2, R * G, last - first))
-        exponents = np.full(squares.shape, UNSET)
+        exponents, kept = np.full(squares.shape, UNSET), self._room(R, last - first)
         factors = self._factors(block)
 
         def work(part: slice) -> None:
             strips.strip_steps(
                 *factors, self._n_valid, block.first, self.reverse, self._x.ravel(),
                 *self._carried, self._tiles, self._width, self._stops.column, first,
-                part.start, part.stop, squares, gaps, exponents, *self._scratch(),
+                part.start, part.stop, squares, gaps, exponents, kept, *self._scratch(),
             )  # fmt: skip
 
         spread(work, replica_slices(R * G, max(1, int(CALL_FLOPS / (self.flops * m)))))
         met = exponents[::G] != UNSET
         shape = R, G, last - first
-        joined = _joined(squares.reshape(shape), gaps.reshape(shape), exponents.reshape(shape))
-        found = self._stated(*joined)
+        exponents = exponents.reshape(shape)
+        size, gap, top = _joined(squares.reshape(shape), gaps.reshape(shape), exponents)
+        size = self._sizes(size, kept, exponents, top, met, slice(first, last))
+        found = self._stated(size, gap, top)
         for all_of, new in zip((self._values, self._errors), found, strict=True):
             np.copyto(all_of[:, first:last], new, where=met)
+
+    def _room(self, n_replicas: int, n_lags: int) -> Float:
+        """Where the kernel is to keep P at the lags of a block: none for a Frobenius norm."""
+        return np.empty((n_replicas, 0, self._n, self._n))
+
+    def _sizes(
+        self, fro: Float, kept: Float, exponents: Int, top: Int, met: Any, columns: slice
+    ) -> Float:
+        """Norms wanted (R, C), to be times 2**top."""
+        return fro
 
     def _factors(self, block: Block) -> _Factors:
         """The block as the kernel wants it; in float32 no factor may be far above 1."""
@@ -161,23 +197,24 @@ class StripFold:
                     identity=np.ldexp(block.identity, -shift),
                 )
         M, d = block.matrices.reshape(-1), block.scales.reshape(-1)
-        least = np.empty(len(block.matrices), dtype=np.int64)
-        least_exponents(M.view(np.int64), self._n**2, least)
+        if self._seen[0] is not block.matrices:
+            self._seen = block.matrices, np.empty(len(block.matrices), dtype=np.int64)
+            least_exponents(M.view(np.int64), self._n**2, self._seen[1])
         return _Factors(
-            M.astype(self._dtype, copy=False), M, least, block.index, d, d.view(np.int64),
-            block.exponents, block.identity,
+            M.astype(self._dtype, copy=False), M, self._seen[1], block.index, d, block.exponents,
+            block.identity,
         )  # fmt: skip
 
     def _scratch(self) -> _Scratch:
-        from gradprop._kernels.strips import CHECKS, LISTS, PADDING, REGIONS
+        from gradprop._kernels.striprows import CHECKS, LISTS, PADDING, REGIONS
 
         stride = self._n + PADDING
         S = np.zeros(3 * self._carried[0].shape[1], dtype=self._dtype)
         C = np.zeros(REGIONS * (self._n + 1) * CHECKS)
         return _Scratch(
-            S, S.view(np.int64), C, C.view(np.int64), np.zeros(LISTS * stride, dtype=np.int64),
+            S, C, np.zeros(LISTS * stride, dtype=np.int64),
             np.zeros(stride, dtype=S.dtype), np.zeros(stride), np.ones(stride),
-            np.zeros(4, dtype=np.int64), np.zeros(self._width),
+            np.zeros(4, dtype=np.int64), np.zeros(self._width), np.zeros(CHECKS),
         )  # fmt: skip
 
     def _stated(self, size: Float, gap: Float, exponent: Any) -> tuple[Float, Float]:
@@ -188,7 +225,7 @@ class StripFold:
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = SPREAD * self._gap_scale * gap / size
             error = -np.log1p(-np.minimum(relative, 1.0))
-            error += 2 * eps * self._n + 4 * EPS * np.abs(log_norm)
+            error += self.roundings * eps * self._n + 4 * EPS * np.abs(log_norm)
         # an exact zero is believed only if both ways vanish; otherwise it is cancellation
         lost = np.where(zero, ~agreed, ~(relative < 1))
         error = np.where(lost, np.inf, np.where(zero, 0.0, error))

@@ -167,11 +167,11 @@ class Activation:
     def _mapped(self, z: ArrayLike, *, derivative: bool) -> NDArray[Any]:
         values = _checks.real_array("z", z, keep_float32=True, finite=False)
         flat = values.reshape(-1)
-        out = np.empty_like(flat)
+        out, row = np.empty_like(flat), rows.dphi_row if derivative else rows.phi_row
         for start in range(0, flat.size, BLOCK):
             part = slice(start, start + BLOCK)
             if self.code is not None:
-                rows.evaluate(self.code, derivative, flat[part], out[part])
+                row(self.code, flat[part], out[part])
             else:
                 kernels.apply_custom(self.dphi if derivative else self.phi, flat[part], out[part])
         return out.reshape(values.shape)[()]

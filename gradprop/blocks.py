@@ -46,7 +46,10 @@ class Block:
 
     def mantissas(self) -> Float:
         """The Jacobians divided by 2**exponents, shape (R, m, n, n)."""
-        J = self.scales[..., None] * self.matrices[self.index]
+        first = self.index[:, :1]
+        # one matrix for all steps of a replica, as an RNN has, need not be copied for each
+        index = first if (self.index == first).all() else self.index
+        J = self.scales[..., None] * self.matrices[index]
         diagonal = np.einsum("...ii->...i", J)
         diagonal += self.identity[..., None]
         return np.asarray(J)
@@ -98,7 +101,10 @@ class DiagonalBlock:
 
 def scaled_rows(A: Float) -> tuple[Float, Int]:
     """Scale every row by a power of two: largest magnitude in [1/2, 1); returns the exponents."""
-    exponent = np.frexp(np.abs(A).max(axis=-1))[1].astype(np.int64)
+    top = np.maximum(A.max(axis=-1, initial=0.0), -A.min(axis=-1, initial=0.0))
+    exponent = np.frexp(top)[1].astype(np.int64)
+    if np.abs(exponent).max(initial=0) < 1000:  # much faster, and as exact
+        return A * np.ldexp(1.0, -exponent)[..., None], exponent
     return np.ldexp(A, -exponent[..., None]), exponent
 
 
@@ -179,5 +185,7 @@ def axis_roles(shape: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tup
 
 def who_uses(own: tuple[int, ...], shape: tuple[int, ...]) -> Int:
     """Index of the array (leading axes `own`, flattened) that each flat replica of `shape` uses."""
+    if not own:
+        return np.zeros(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
     index = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own)
     return np.array(np.broadcast_to(index, shape).ravel(), dtype=np.int64)

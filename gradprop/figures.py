@@ -122,13 +122,18 @@ def save(
     """
     path = Path(stem)
     pdf_metadata = {"Title": title, "Subject": subject, "CreationDate": None, "ModDate": None}
-    written = []
-    with style():
-        for ending, metadata in (("pdf", pdf_metadata), ("png", {"Title": title})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=ending, metadata=metadata)
-            target = path.with_name(f"{path.name}.{ending}")
-            written.append(write_atomically(target, buffer.getvalue()))
+    written, layout = [], figure.get_layout_engine()
+    try:
+        with style():
+            for ending, metadata in (("pdf", pdf_metadata), ("png", {"Title": title})):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=ending, metadata=metadata)
+                target = path.with_name(f"{path.name}.{ending}")
+                written.append(write_atomically(target, buffer.getvalue()))
+                figure.set_layout_engine("none")  # both files in the layout of the first
+    finally:
+        if layout is not None:
+            figure.set_layout_engine(layout)
     return written
 
 

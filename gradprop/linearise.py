@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop._laws import flat_networks
+from gradprop._layouts import flat_networks
 from gradprop.blocks import Recurrence
 from gradprop.cells.base import Cell
 from gradprop.cells.rnn import RNN
@@ -69,8 +69,9 @@ def linearise(
     orbit = Orbit(cell, x, h0, n_steps, lengths, rng, dtype)
     recurrence = None
     if isinstance(cell, RNN):
-        W, which = flat_networks(cell.W_hh.astype(orbit.dtype), 2, orbit.batch_shape)
-        recurrence = Recurrence(W.astype(np.float64), which, cell.leak, cell.activation.gamma)
+        rounded = cell.W_hh.astype(orbit.dtype, copy=False).astype(np.float64, copy=False)
+        W, which = flat_networks(rounded, 2, orbit.batch_shape)
+        recurrence = Recurrence(W, which, cell.leak, cell.activation.gamma)
     return JacobianChain(
         OrbitSource(orbit), cell.n_state, orbit.n_steps, orbit.law.structure,
         orbit.batch_shape, orbit.roles, recurrence,

@@ -114,6 +114,8 @@ def _pass(chain: JacobianChain, folds: list[Fold], reverse: bool) -> None:
     size = chain.block_size
     for fold, parts, replica_steps in zip(folds, slices, per_call, strict=True):
         widest = max((part.stop - part.start for part in parts), default=1)
+        if getattr(fold, "spreads", False):
+            widest = 1  # it cuts its work into calls itself: the more steps at once the better
         size = min(size, max(1, replica_steps // max(widest, 1)))
         size = min(size, max(1, int(FOLD_FLOATS // max(fold.floats * chain.n_replicas, 1.0))))
     low, high = min(fold.window[0] for fold in folds), max(fold.window[1] for fold in folds)

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gradprop import _checks
+from gradprop._probefold import GateProbeFold, ProbeFold
+from gradprop._productfold import ProductFold
 from gradprop._stripfold import StripFold
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.escalation import doubtful_lags, exact_log_norm
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure
-from gradprop.panels import ProbeFold, ProductFold
 from gradprop.results import REPLICAS, Result, Status
 
 TOLERANCE = 1e-8
@@ -96,15 +97,16 @@ class Norms:
             )
 
     def folds(self, chain: JacobianChain) -> Sequence[Fold]:
-        """One fold: the product beside its image of a random rotation, or probes alone."""
+        """One fold: the product in strips beside check columns, or probes alone."""
         _checks.generator("rng", self._rng)
         grid = LagGrid(chain, self._lags, self._anchor)
         if chain.structure == "diagonal":
             return [DiagonalLogs(chain, grid)]
         if self._method == "probe":
-            return [ProbeFold(chain, grid, self._probes, self._rng)]
+            probing = GateProbeFold if chain.source.has_gates else ProbeFold
+            return [probing(chain, grid, self._probes, self._rng)]
         if self._ord == "2":
-            return [ProductFold(chain, grid, self._ord)]
+            return [ProductFold(chain, grid)]
         return [StripFold(chain, grid, self._dtype)]
 
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> LogNorms:
@@ -204,14 +206,12 @@ def log_norms(
     the logarithm. Where it exceeds 1e-8 the product is formed in ball arithmetic (extra ``exact``);
     without it, values of which no digit is certain are nan, their error inf.
 
-    The Frobenius norm: P in strips of up to 64 columns, and of each strip S four fixed combinations
-    S x of its columns, carried on their own: 40 times the estimate of ||dP||_F from S x of both is
-    stated, and 2 sqrt(lag) eps. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for
-    the check; columns of W that meet a row of zeros (phi' = 0) are left out where these are an
-    eighth or more.
-    The 2-norm: P from I and from a random rotation, ten times their difference. Cost 4 n^3 flops a
-    step, and the largest singular value at each lag (at n = 64 35 us at short lags, 5 to 9 us at
-    long ones). Memory does not grow with T beyond the answer.
+    P goes in strips of up to 128 columns, and of each strip S four fixed combinations S x of its
+    columns are carried on their own: 40 times the estimate of ||dP||_F from S x of both is stated,
+    and 2 sqrt(lag) eps. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for the check;
+    columns of W that meet a row of zeros (phi' = 0) are left out where these are an eighth or more.
+    The 2-norm costs the largest singular value at each lag as well (at n = 64 35 us at short lags,
+    5 to 9 us at long ones). Memory does not grow with T beyond the answer.
 
     With `dtype` float32, W and phi' (or each given Jacobian) are rounded to float32 once, products
     are multiplied in float32 with exponents kept apart, and the combinations still in float64 from

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
+from gradprop._laws import Law, RNNLaw
 from gradprop._stacklaw import law_of
 from gradprop.blocks import axis_roles
 from gradprop.cells.base import Cell
@@ -22,7 +24,8 @@ CHUNK_FLOATS = 2**20
 class Orbit:
     """Recipe of an orbit: everything is checked and laid out, nothing is computed yet.
 
-    Replicas are flat inside: R of them; `batch_shape` and `roles` say what they were.
+    Replicas are flat inside: R of them; `batch_shape` and `roles` say what they were. An orbit that
+    does not outlive a call need not have an `own` copy of x, which it then leaves to be checked.
     """
 
     def __init__(
@@ -34,6 +37,8 @@ class Orbit:
         lengths: ArrayLike | None,
         rng: Any,
         dtype: Any,
+        *,
+        own: bool = True,
     ) -> None:
         if not isinstance(cell, Cell):
             raise TypeError(
@@ -41,22 +46,36 @@ class Orbit:
             )
         self.cell = cell
         self.dtype = _orbit_dtype(cell, dtype)
-        self.x = None if x is None else _check_input(cell, x)
+        self.x = None if x is None else _check_input(cell, x, own)
         self.n_steps = _check_n_steps(self.x, n_steps)
         start = _check_start(cell, h0, self.dtype)
         lengths = None if lengths is None else _checks.plain_array("lengths", lengths)
         self.batch_shape, self.roles = _batch(cell, self.x, start, lengths)
         self.n_replicas = int(np.prod(self.batch_shape, dtype=np.int64))
-        for name, array in cell.arrays().items():
-            _check_range(name, array, self.dtype)
-        self.law = law_of(cell, self.dtype, self.batch_shape)
+        if cell.dtype.itemsize > self.dtype.itemsize:
+            for name, array in cell.arrays().items():
+                _check_range(name, array, self.dtype)
         if start is None and self.x is None:
             shape = (*self.batch_shape, cell.n_state)
             start = _checks.generator("rng", rng).standard_normal(shape)
-        self.start = self._flat(np.zeros(cell.n_state) if start is None else start)
+        self.start = (
+            np.zeros((self.n_replicas, cell.n_state), self.dtype)
+            if start is None
+            else self._flat(start)
+        )
         self.lengths = _check_lengths(lengths, self.batch_shape, self.n_steps)
+        if own:
+            self.check_input()
+
+    def check_input(self) -> None:
+        """Padding may hold anything; inside a sequence every entry must be finite."""
         if self.x is not None:
             _check_finite_input(self.x, self.lengths.reshape(self.batch_shape))
+
+    @functools.cached_property
+    def law(self) -> Law:
+        """How replicas move on, and their Jacobians; gradients through time need neither."""
+        return law_of(self.cell, self.dtype, self.batch_shape)
 
     def _flat(self, start: Array) -> Array:
         """Broadcast over all replicas, flatten them, cast to the orbit's dtype."""
@@ -90,6 +109,17 @@ class Orbit:
         x = None if self.x is None else self.x[..., start:stop, :]
         return self.law.advance(x, stop - start, start, n_valid, state)
 
+    def coefficients(
+        self, state: Array, n_valid: NDArray[np.int64], start: int, stop: int
+    ) -> NDArray[np.float64]:
+        """Take the same steps; returns what their Jacobians need beside the weights, (R, m, q)."""
+        if isinstance(self.law, RNNLaw):
+            x = None if self.x is None else self.x[..., start:stop, :]
+            return self.law.slopes(x, stop - start, start, n_valid, state)
+        before = state.copy()
+        states, tapes = self.advance(state, n_valid, start, stop)
+        return self.law.coefficients(before, states, tapes)
+
 
 def _orbit_dtype(cell: Cell, dtype: Any) -> np.dtype[Any]:
     try:
@@ -101,8 +131,8 @@ def _orbit_dtype(cell: Cell, dtype: Any) -> np.dtype[Any]:
     return chosen
 
 
-def _check_input(cell: Cell, x: ArrayLike) -> Array:
-    array = _checks.real_array("x", x, keep_float32=True, finite=False)
+def _check_input(cell: Cell, x: ArrayLike, own: bool) -> Array:
+    array = _checks.real_array("x", x, keep_float32=True, finite=False, own=own)
     if array.ndim == 1:
         array = array[:, None]
     width = cell.d_x
@@ -116,7 +146,6 @@ def _check_input(cell: Cell, x: ArrayLike) -> Array:
 
 
 def _check_finite_input(x: Array, lengths: NDArray[np.int64]) -> None:
-    """Padding may hold anything; inside a sequence every entry must be finite."""
     finite = np.isfinite(x)
     if finite.all():
         return
@@ -150,7 +179,7 @@ def _check_start(cell: Cell, h0: ArrayLike | None, dtype: np.dtype[Any]) -> Arra
 
 
 def _check_range(name: str, array: Array, dtype: np.dtype[Any]) -> None:
-    if np.abs(array).max() > np.finfo(dtype).max:
+    if max(array.max(), -array.min()) > np.finfo(dtype).max:
         raise ValueError(f"`{name}` must lie in the range of {dtype}; it overflows.")
 
 

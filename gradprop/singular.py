@@ -10,27 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
+from gradprop.agreement import agreement, checks, doubtful, reach
 from gradprop.blocks import Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.escalation import FIRST_BITS, doubtful_lags, exact_log_singular_values
-from gradprop.graded import GradedFold
+from gradprop.graded import MOST, GradedFold
 from gradprop.measure import DiagonalLogs, Fold, LagGrid, check_chain, measure, run
-from gradprop.panels import random_rotation
 from gradprop.results import LN2, REPLICAS, Result, Status
-
-EPS = float(np.finfo(np.float64).eps)
-
-SPREAD = 25.0
-"""Stated error over the largest difference of the three computations; found by experiment on 8000
-small products of ten families, where the largest ratio of true error to difference was 12."""
-
-BELIEVED = 1e-3
-"""Largest stated error that is believed. Where rounding has swallowed a value, the computations
-agree by chance with a probability of about their difference: of 2000 cancelling products, 4 were
-off by more than a stated error between 0.08 and 0.8, none by more than one below 1e-3."""
-
-MOST_GROUPED = 4
-"""Jacobians in one factor; six were off by 1e-9, ten by 4e-5 (tanh, n = 32, 100 steps)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +37,8 @@ class SingularValues(Result):
         Whether arbitrary precision was needed.
     orbit_error : float array, shape (..., L, n)
         How far ln sigma moves when the orbit starts one unit in the last place away: on a chaotic
-        network the computed orbit is not the network's own. nan for chains without an orbit.
+        network the computed orbit is not the network's own. Differences far below `error` may be
+        rounding. nan for chains without an orbit.
     status : int array, shape (...,)
     anchor : str
     tol : float
@@ -97,7 +84,7 @@ class Spectrum:
     ) -> None:
         self._lags, self._anchor = lags, anchor
         self._tol = _checks.real("tol", tol, above=0.0)
-        self._group = _checks.integer("group", group, minimum=1, maximum=MOST_GROUPED)
+        self._group = _checks.integer("group", group, minimum=1, maximum=MOST)
 
     def folds(self, chain: JacobianChain) -> Sequence[Fold]:
         """The product, the product of a rotation, and each lag's transpose."""
@@ -105,23 +92,18 @@ class Spectrum:
         grid = LagGrid(chain, lags, self._anchor)
         if chain.structure == "diagonal":
             return [DiagonalLogs(chain, grid)]
-        rotation = random_rotation(chain.n)
         direct = GradedFold(chain, grid, grid.reverse, None, self._group)
-        rotated = GradedFold(chain, grid, grid.reverse, rotation, self._group)
-        against = [
-            GradedFold(chain, grid, not grid.reverse, None, self._group, only=int(lag))
-            for lag in grid.unique
-        ]
-        return [direct, rotated, *against]
+        return [direct, *checks(chain, grid, self._group, reach(self._tol, self._group))]
 
     def result(self, chain: JacobianChain, folds: Sequence[Any]) -> SingularValues:
         """Values with their trust."""
         grid: LagGrid = folds[0].grid
         escalated = np.zeros((chain.n_replicas, len(grid.unique)), dtype=bool)
+        within = -np.inf
         if chain.structure == "diagonal":
             log_sigma, error = _sorted_diagonal(folds[0])
         else:
-            log_sigma, error = _compare(folds[0], folds[1], folds[2:])
+            log_sigma, error, within = agreement(chain, folds[0], folds[1:], self._group, self._tol)
             escalated = _escalate(chain, grid, log_sigma, error, self._tol)
         resolved = (error <= self._tol) & ~np.isnan(log_sigma)
         values, status = grid.settle(chain, np.where(resolved, log_sigma, np.nan))
@@ -137,7 +119,7 @@ class Spectrum:
             resolved=grid.in_order(resolved & ~np.isnan(values)).reshape(shape),
             escalated=grid.in_order(escalated).reshape(shape[:-1]),
             orbit_error=grid.in_order(
-                _orbit_error(chain, grid, values, escalated, self._tol, self._group)
+                _orbit_error(chain, grid, values, escalated, self._tol, self._group, within)
             ).reshape(shape),
             status=status.reshape(chain.batch_shape),
             anchor=self._anchor,
@@ -145,37 +127,12 @@ class Spectrum:
         )
 
 
-def _compare(
-    direct: GradedFold, rotated: GradedFold, against: Sequence[GradedFold]
-) -> tuple[Float, Float]:
-    """Values and errors from three computations: directly, of P Q0, and of the transpose."""
-    other = np.concatenate([fold.log_sigma for fold in against], axis=1)
-    runs = [direct.log_sigma, rotated.log_sigma, other]
-    against_sure = np.concatenate([fold.sure for fold in against], axis=1)
-    against_bound = np.concatenate([fold.bound for fold in against], axis=1)
-    sure = np.minimum(np.minimum(direct.sure, rotated.sure), against_sure)[..., None]
-    bound = np.minimum(np.minimum(direct.bound, rotated.bound), against_bound)[..., None]
-    i = np.arange(direct.log_sigma.shape[-1])
-    with np.errstate(invalid="ignore"):
-        gap = np.maximum(np.abs(runs[0] - runs[1]), np.abs(runs[0] - runs[2]))
-    gap = np.where(np.isnan(gap), np.inf, gap)
-    known = i < np.minimum(sure, bound)
-    size = np.where(known & np.isfinite(runs[0]), np.abs(runs[0]), 0.0).max(axis=-1, keepdims=True)
-    worst = np.maximum.accumulate(np.where(known, gap, 0.0), axis=-1)
-    error = SPREAD * (worst + 2 * EPS * (size + 1))
-    error = np.where(known & (error <= BELIEVED), error, np.inf)
-    value = np.where(known, runs[0], np.nan)
-    zero = i >= bound
-    return np.where(zero, -np.inf, value), np.where(zero, 0.0, error)
-
-
 def _escalate(
     chain: JacobianChain, grid: LagGrid, log_sigma: Float, error: Float, tol: float
 ) -> NDArray[np.bool_]:
     """Replace what is not known to `tol`, in place, by arbitrary precision: where (R, L)."""
     done = np.zeros(log_sigma.shape[:2], dtype=bool)
-    doubtful = np.asarray((np.isnan(log_sigma) | (error > tol)).any(axis=-1))
-    for r, steps, columns in doubtful_lags(chain, grid, doubtful):
+    for r, steps, columns in doubtful_lags(chain, grid, doubtful(log_sigma, error, tol)):
         at = np.concatenate(list(columns.values()))
         finite = np.where(np.isfinite(log_sigma[r, at]), log_sigma[r, at], 0.0)
         bits = FIRST_BITS + int(np.ptp(finite) / LN2)
@@ -195,12 +152,13 @@ def _orbit_error(
     escalated: NDArray[np.bool_],
     tol: float,
     group: int,
+    within: float,
 ) -> Float:
-    """Change of ln sigma (R, L, n) under a start one ulp away."""
+    """Change of ln sigma (R, L, n) under a start one ulp away; rounds as the checks do."""
     if not chain.source.has_orbit:
         return np.full(log_sigma.shape, np.nan)
     moved = chain.perturbed()
-    fold = GradedFold(moved, grid, grid.reverse, None, group)
+    fold = GradedFold(moved, grid, grid.reverse, None, group, reach=within)
     run(moved, [fold])
     other = fold.log_sigma
     # what float64 could not settle here it cannot settle there
@@ -241,7 +199,7 @@ def singular_values(
         Largest accepted error of ln(sigma), in nats. What float64 gives is never accepted with an
         error above 1e-3.
     group : int, 1 .. 4, default: 1
-        Jacobians multiplied together before each factorisation: 2 saves a third of the time.
+        Jacobians multiplied together before each factorisation: 2 saves up to a third of the time.
         Rounding of the smallest values then grows by the condition number of one more Jacobian:
         do not group where these are ill-conditioned (saturated units, condition above 1e4), for
         most values would be found anew by arbitrary precision. `error` sees it.
@@ -262,14 +220,19 @@ def singular_values(
     One pass accumulates P = Q diag(s) U with scales as mantissa and integer exponent, rows and
     columns sorted by scale before each QR [1]_, by block Gram-Schmidt where the panel is well
     conditioned (Q is then orthonormal to about 1e-4 only, but Q R is the panel to rounding, and a
-    closing Householder QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on
-    the scaled rows finishes [2]_. There is no a-priori bound: the product is formed three times
-    (directly, after a random rotation, and as its transpose), and ``error`` is 25 times the largest
-    difference up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros.
+    closing QR repays the rest), by Householder elsewhere; a one-sided Jacobi method on the scaled
+    rows finishes [2]_. There is no a-priori bound: the product is formed three times (directly,
+    after a random rotation, and as its transpose), and ``error`` is 25 times the largest difference
+    up to that index, inf above 1e-3; exactly zero rows and columns give exact zeros. The two checks
+    multiply up to four Jacobians before each factorisation where that is expected to cost a tenth
+    of `tol` (by the condition of the last ones): it makes ``error`` larger, never the values
+    worse, and a check that leaves a doubt is repeated, every Jacobian factored.
     What is then not known to `tol` (strongly non-normal chains, cancelling ones, pivots lost in
     rounding) is computed once more in ball arithmetic of as many bits as it takes, up to 2^15,
     exact zeros being proven by the rank modulo two primes; without python-flint it stays nan.
-    Cost about 4 n^3 flops a step, twice, and again over the lag itself for every lag asked for;
+    Cost about 5 n^3 flops a step, twice, and again over the lag itself for every lag asked for
+    (checks of well-conditioned Jacobians a third less), once more for `orbit_error`; 7 n^3 where
+    Householder QR is needed;
     ball arithmetic about 1, 6 and 130 ms a step at n = 16, 32 and 64 (1300 bits).
 
     References

@@ -43,6 +43,11 @@ class Source(abc.ABC):
         """Whether the factors come from an orbit, which has a start that can be moved."""
         return False
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether `gate_block` gives the gates of a layer."""
+        return False
+
     @abc.abstractmethod
     def block(self, start: int, stop: int) -> Block | DiagonalBlock:
         """Factors of steps ``start .. stop - 1`` of every replica."""
@@ -171,6 +176,11 @@ class SliceSource(Source):
         block = self.source.block(start + self.offset, stop + self.offset)
         return dataclasses.replace(block, first=start)
 
+    @property
+    def has_gates(self) -> bool:
+        """As the whole."""
+        return self.source.has_gates
+
     def gate_block(self, start: int, stop: int) -> GateBlock | None:
         """Gates of steps start .. stop - 1 of the slice."""
         block = self.source.gate_block(start + self.offset, stop + self.offset)
@@ -196,22 +206,18 @@ class OrbitSource(Source):
         """Checkpointed states, coefficients of the whole orbit if they fit, and valid steps."""
         orbit = self.orbit
         state, n_valid = orbit.start.copy(), orbit.lengths.copy()
-        checkpoints, kept = [], None
-        if self._keep:
-            kept = np.empty((orbit.n_replicas, orbit.n_steps, orbit.law.coef_width))
+        checkpoints, kept = [], []
         for start in range(0, orbit.n_steps, self._chunk):
             checkpoints.append(state.copy())
             stop = min(start + self._chunk, orbit.n_steps)
-            coefs = self._take(state, n_valid, start, stop)
-            if kept is not None:
-                kept[:, start:stop] = coefs
-        return checkpoints, kept, n_valid
-
-    def _take(self, state: Array, n_valid: Int, start: int, stop: int) -> Float:
-        """Steps start .. stop - 1 from `state`, carried on: coefficients of their Jacobians."""
-        before = state.copy()
-        states, tapes = self.orbit.advance(state, n_valid, start, stop)
-        return self.orbit.law.coefficients(before, states, tapes)
+            coefs = orbit.coefficients(state, n_valid, start, stop)
+            if self._keep:
+                kept.append(coefs)
+        if not self._keep:
+            return checkpoints, None, n_valid
+        empty = np.empty((orbit.n_replicas, 0, orbit.law.coef_width))
+        whole = kept[0] if len(kept) == 1 else np.concatenate([empty, *kept], axis=1)
+        return checkpoints, whole, n_valid
 
     def valid_steps(self) -> tuple[Int, NDArray[np.bool_]]:
         """Steps of each replica before its length or an overflow, and who overflowed."""
@@ -231,9 +237,14 @@ class OrbitSource(Source):
         state, parts = checkpoints[at].copy(), []
         for first in range(at * self._chunk, stop, self._chunk):
             last = min(first + self._chunk, stop)
-            coefs = self._take(state, n_valid.copy(), first, last)
+            coefs = self.orbit.coefficients(state, n_valid.copy(), first, last)
             parts.append(coefs[:, max(start - first, 0) :])
         return np.concatenate(parts, axis=1)
+
+    @property
+    def has_gates(self) -> bool:
+        """For an LSTM or a GRU."""
+        return isinstance(self.orbit.law, GatedLaw)
 
     def gate_block(self, start: int, stop: int) -> GateBlock | None:
         """Gates of steps start .. stop - 1, for an LSTM or a GRU."""

@@ -288,6 +288,11 @@ def test_rows_hold_the_bits_of_the_scalar_functions(name, dtype):
                 row(code, z[start:], out)
                 assert same(out, one_by_one[start:])
                 assert same(np.signbit(out[:-1]), np.signbit(one_by_one[start:-1]))
+    together, alone = (np.empty((2, len(z)), dtype) for _ in range(2))
+    rows.phi_row(code, z, alone[0])
+    rows.dphi_row(code, z, alone[1])
+    rows.both_row(code, z, *together)
+    assert same(together, alone)
 
 
 def test_tanh_keeps_the_sign_of_zero_and_tiny_numbers():
@@ -321,11 +326,12 @@ def test_float32_builds_hold_no_float64():
     signatures = {
         "phi": (i64, f32),
         "dphi": (i64, f32),
-        "evaluate": (i64, numba.boolean, f32[::1], f32[::1]),
         "complement": (i64, f32),
         "phi_row": (i64, f32[::1], f32[::1]),
         "complement_row": (i64, f32[::1], f32[::1]),
         "dphi_row": (i64, f32[::1], f32[::1]),
+        "both_row": (i64, f32[::1], f32[::1], f32[::1]),
+        "_both": (i64, f32[::1], f32[::1], f32[::1]),
     }
     functions = kernel_functions()
     for name in ("apply_custom", "_two_powers64"):
@@ -468,3 +474,17 @@ def test_bad_input_is_named():
         activation("tanh").derivative(["1,5"])
     with pytest.raises(TypeError, match=r"at most double precision"):
         activation("tanh").evaluate(np.zeros(2, np.longdouble))
+
+
+@needs_jit
+def test_scalar_functions_can_be_passed_to_compiled_code():
+    """As first-class functions, which need a wrapper that kernels are compiled without."""
+    kind = numba.types.FunctionType(numba.float64(numba.float64))
+
+    @numba.njit([(kind, numba.float64)])
+    def call(f, z):
+        return f(z)
+
+    own = activation("tanh")
+    assert call(own.phi, 0.5) == own.phi(0.5)
+    assert call(own.dphi, 0.5) == own.dphi(0.5)

@@ -186,6 +186,23 @@ def test_every_variant_has_the_gradients_of_the_tape(kind, options, T):
     assert_gradients(ours, taped(cell, x, grad_h, h0, lengths), 1e-12)
 
 
+@pytest.mark.parametrize(("kind", "options"), [*VARIANTS, ("lstm", {}), ("gru", {})])
+def test_sizes_beyond_one_tile_have_the_gradients_of_the_tape(kind, options):
+    """Rows, units and inputs that fill tiles of products and leave some; sums of several parts."""
+    rng = np.random.default_rng(13)
+    B, T, n, d_x = 17, 11, 37, 19
+    arrays = {k: v / np.sqrt(n) for k, v in weights(rng, kind, n, d_x).items()}
+    cell = made(kind, arrays, **options)
+    x, h0 = rng.normal(size=(B, T, d_x)), rng.normal(size=(B, cell.n_state))
+    lengths = rng.integers(0, T + 1, size=B)
+    lengths[:2] = 0, T
+    grad_h = rng.normal(size=(B, T, n)) * (np.arange(T) < lengths[:, None])[..., None]
+    ours = gp.backward(cell, x, grad_h, h0=h0, lengths=lengths)
+    assert_gradients(ours, taped(cell, x, grad_h, h0, lengths), 1e-12)
+    whole = gp.backward(cell, x, grad_h, h0=h0)  # no padding: the other way of checking
+    assert_gradients(whole, taped(cell, x, grad_h, h0, np.full(B, T)), 1e-12)
+
+
 def mixed_stack(rng: np.random.Generator) -> gp.Stacked:
     return gp.Stacked(
         [
@@ -566,3 +583,48 @@ def test_the_result_does_not_depend_on_threads():
     finally:
         numba.set_num_threads(before)
     assert same(*found)
+
+
+@pytest.mark.parametrize(("kind", "options"), [*CELLS, ("rnn", {"activation": "relu"})])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("step", [0, 3, 6])
+def test_what_is_not_finite_is_refused_wherever_it_stands(kind, options, bad, step):
+    """Found by the sums over steps, and named as by a look at every entry."""
+    rng = np.random.default_rng(14)
+    arrays = weights(rng, kind, 4, 3)
+    arrays[{"gru": "b_x"}.get(kind, "b")] -= 50  # units that are dead or shut: slopes of zero
+    cell = made(kind, arrays, **options)
+    x, grad_h = rng.normal(size=(2, 7, 3)), rng.normal(size=(2, 7, 4))
+    spoilt, broken = x.copy(), grad_h.copy()
+    spoilt[1, step, 2] = broken[1, step, 2] = bad
+    with pytest.raises(ValueError, match=rf"`x` must be finite; it is not at step {step + 1}"):
+        gp.backward(cell, spoilt, grad_h)
+    with pytest.raises(
+        ValueError, match=rf"`grad_h` must be finite; got {bad} at index \(1, {step}"
+    ):
+        gp.backward(cell, x, broken)
+    with pytest.raises(ValueError, match="`grad_h` must be finite"):
+        gp.backward(cell, spoilt, broken)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_orbit_that_overflows_is_refused(last):
+    rng = np.random.default_rng(15)
+    cell = gp.RNN([[1e200]], [[1.0]], activation="linear")
+    steps, h0 = 2 if last else 5, [[1e100]] * 3
+    match = "the orbit must stay finite; it overflows float64 at step 2 of sequence"
+    with pytest.raises(ValueError, match=match):
+        gp.backward(cell, np.ones((3, steps, 1)), rng.normal(size=(3, steps, 1)), h0=h0)
+    lstm = gp.LSTM(
+        np.zeros((4, 1)), np.ones((4, 1)), [50.0, 50.0, 1e308, 50.0], activation="linear"
+    )
+    with pytest.raises(ValueError, match="it overflows float64 at step 2 "):
+        gp.backward(lstm, np.ones((1, steps, 1)), np.zeros((1, steps, 1)))
+
+
+def test_gradients_that_overflow_are_no_error():
+    cell = gp.RNN([[1e30]], [[1.0]], activation="linear")
+    zeros = np.zeros((1, 20, 1))
+    found = gp.backward(cell, zeros, zeros + 1.0)
+    assert np.isinf(found.h0).all()
+    assert np.isinf(found.x[0, 0]).all()

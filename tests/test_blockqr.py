@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradprop._kernels.blockqr import block_qr
+from gradprop._kernels.stripqr import from_strips, to_strips
+from gradprop._kernels.tiles import WIDTH
 
 EPS = float(np.finfo(np.float64).eps)
 LIMIT = 1e6
@@ -17,10 +19,23 @@ LIMIT = 1e6
 
 def factors(B):
     """Whether B (n, k) was taken, Q (n, k) and R (k, k); what lies below R's blocks is ignored."""
-    panel, upper = B.T.copy(), np.full((B.shape[1],) * 2, np.nan)
-    taken = block_qr(panel, upper, LIMIT)
-    keep = np.triu(np.ones_like(upper)) > 0
-    return taken, panel.T, np.where(keep, upper, 0.0)
+    n, k = B.shape
+    strips, rows = -(-k // WIDTH), 8 * -(-n // 8)
+    P, upper = np.zeros((strips, rows, WIDTH)), np.full((strips, rows, WIDTH), np.nan)
+    to_strips(B, P)
+    Q, R = np.empty((n, k)), np.empty((k, k))
+    with np.errstate(all="ignore"):
+        spread = block_qr(P, k, upper, LIMIT)
+    from_strips(P, Q)
+    from_strips(upper, R)
+    taken, R = spread < np.inf, np.where(np.triu(np.ones((k, k))) > 0, R, 0.0)
+    if taken:
+        assert spread <= LIMIT
+        longest = np.linalg.norm(B, axis=0).max()
+        np.testing.assert_allclose(spread, longest / np.diagonal(R).min(), rtol=1e-12)
+        assert not P[:, n:].any()
+        assert not np.delete(np.hstack(P), np.s_[:k], axis=1).any()
+    return taken, Q, R
 
 
 def with_spread(rng, n, k, spread):

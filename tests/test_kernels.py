@@ -18,8 +18,19 @@ from exact import exact_product, mp_log_singular_values, rank_and_minor
 from helpers import ROOT, layouts, same, tolerance
 
 import gradprop as gp
-from gradprop._kernels import cells, factor, graded, jacobi, pivoted, products, structure
+from gradprop import _laws
+from gradprop._kernels import (
+    cells,
+    factor,
+    graded,
+    gradedhouse,
+    jacobi,
+    pivoted,
+    products,
+    structure,
+)
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
+from gradprop.graded import Graded, from_strips
 
 EPS = float(np.finfo(np.float64).eps)
 SIZES = [1, 2, 7]
@@ -188,6 +199,36 @@ def test_rnn_steps(n, leak):
     assert n_valid[0] == 7
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", SIZES)
+def test_rnn_slopes_are_those_of_the_steps(n, dtype):
+    """Two replicas, one of which ends early and one of which overflows; phi' from the steps' z."""
+    rng = np.random.default_rng(n)
+    W, steps, leak = rng.standard_normal((2, n, n)).astype(dtype), 9, 0.75
+    for name in ("tanh", "softplus", gp.Activation("own", softsign, softsign_slope, (0.0, 1.0))):
+        activation = gp.RNN(W, activation=name).activation
+        compiled = _laws._rnn_kernels(activation)
+        code, which, current = (
+            activation.code or 0,
+            np.array([1, 0]),
+            np.zeros((2, steps, n), dtype),
+        )
+        current[0, 4, n // 2] = np.inf
+        h, n_valid = rng.standard_normal((2, n)).astype(dtype), np.array([steps, 6])
+        states, zs = np.empty((2, 2, steps, n), dtype)
+        slopes, wanted = np.empty((2, steps, n)), np.zeros((2, steps, n))
+        ends, valid = (h.copy(), h.copy()), (n_valid.copy(), n_valid.copy())
+        compiled[0](code, W, which, current, leak, 0, valid[0], ends[0], states, zs)
+        compiled[1](code, W, which, current, leak, 0, valid[1], ends[1], slopes)
+        for r in range(2):
+            own = np.empty(valid[0][r] * n, dtype)
+            compiled[2](code, zs[r, : valid[0][r]].ravel(), own)
+            wanted[r, : valid[0][r]] = own.reshape(-1, n)
+        assert valid[1].tolist() == valid[0].tolist() == [4, 6]
+        assert same(slopes, wanted)
+        assert same(*ends)
+
+
 @pytest.mark.parametrize("name", naive.ACTIVATIONS)
 def test_derivatives(name):
     z = np.append(np.linspace(-3.7, 3.9, 41), np.nan)
@@ -315,30 +356,34 @@ def test_exponent_steps(n, burn_in):
     assert np.linalg.norm(v) == pytest.approx(1, rel=n * EPS)
 
 
-def graded_of(J, group):
+def graded_of(J, group, kernel=graded.graded_steps):
     """The graded factors of a product, one step at a time, finished by Jacobi sweeps."""
     n = J.shape[-1]
-    Q, U = np.eye(n)[None].copy(), np.eye(n)[None].copy()
-    mantissa, exponent = np.full((1, n), 0.5), np.ones((1, n), int)
-    rank, sure, bound, loose = np.array([n]), np.array([n]), np.array([n]), np.array([False])
+    state = Graded.start(1, n, None)
     M, index, d, e, _ = parts_of(J)
-    graded.graded_steps(
-        M, index, d, e, np.array([0]), np.array([len(J)]), 0, False, group,
-        Q, mantissa, exponent, U, rank, sure, bound, np.ones((1, n), bool), np.array([-1]),
-        np.array([0]), loose,
+    done = kernel(
+        M, index[0], d[0], e[0], 0, len(J), False, group, group, -np.inf,
+        np.empty((n, n)), np.zeros((2 * len(state.Q[0]), n, 4)), np.full(2, -1),
+        np.zeros((2, *state.Q[0].shape)), *state.of(0),
     )  # fmt: skip
-    if loose[0] or group > 1:
-        rank[0], sure[0] = graded.householder_step(
-            Q[0].copy(), 0, Q[0], mantissa[0], exponent[0], U[0], n, int(sure[0]), int(bound[0])
+    assert done == len(J)
+    assert state.merged[0] == len(J) * (group - 1) // group
+    Q, U = from_strips(state.Q[0], n).T.copy(), from_strips(state.U[0], n)
+    mantissa, exponent = state.mantissa[0], state.exponent[0]
+    rank, sure, bound = int(state.rank[0]), int(state.sure[0]), int(state.bound[0])
+    if np.isfinite(state.pace[0]) or group > 1:
+        rank, sure = gradedhouse.householder_step(
+            Q.copy(), 0, Q, mantissa, exponent, U, rank, sure, bound
         )
-    return Q[0], mantissa[0], exponent[0], U[0], int(rank[0]), int(sure[0]), int(bound[0])
+    return Q, mantissa, exponent, U, rank, sure, bound
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("group", [1, 2])
-def test_graded_steps_and_jacobi(n, group):
+@pytest.mark.parametrize("kernel", [graded.graded_steps, graded.graded_steps_whole])
+def test_graded_steps_and_jacobi(n, group, kernel):
     J = random_chain(np.random.default_rng(n), "tanh", 12, n)
-    Q, mantissa, exponent, U, rank, sure, bound = graded_of(J, group)
+    Q, mantissa, exponent, U, rank, sure, bound = graded_of(J, group, kernel)
     assert rank == sure == bound == n
     np.testing.assert_allclose(Q.T @ Q, np.eye(n), atol=tolerance(np.float64, n, 1))
     np.testing.assert_allclose(np.linalg.norm(U, axis=1), 1, atol=n * EPS)

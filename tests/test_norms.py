@@ -229,10 +229,16 @@ def test_what_underflows_is_never_called_zero():
 
 
 def test_rows_that_differ_by_the_whole_float_range():
-    J = np.array([np.diag([1e200, 1e-200]), np.diag([1e-200, 1e200])])
-    norms = gp.log_norms(dense(J))
-    np.testing.assert_allclose(norms.log_norm, [0, 200 * math.log(10), 0], atol=1e-12)
-    assert dense(J).log_abs_det() == pytest.approx(0, abs=1e-12)
+    for back in (1e200, 1e250, 1e100):
+        # the second unit falls out of the range of floats beside the first, and comes back
+        J = np.array([np.diag([1e200, 1e-200]), np.diag([1e-200, back])])
+        truth = [0, 200 * math.log(10), max(math.log(back) - 200 * math.log(10), 0)]
+        for ord, more in ((2, 0.0), ("fro", 0.5 * math.log(2))):
+            norms = gp.log_norms(dense(J), ord=ord)
+            log_norm, error = norms.log_norm, norms.error
+            assert log_norm[1] == pytest.approx(truth[1], rel=1e-14)
+            assert claimed_or_right(log_norm[2], error[2], truth[2] + more * (back == 1e200))
+    assert dense(J).log_abs_det() == pytest.approx(-100 * math.log(10), rel=1e-14)
     scaled = gp.JacobianChain.row_scaled([[1e-150, 0], [0, 1.0]], [[1e-150, 1e150]])
     assert scaled.log_abs_det() == pytest.approx(-150 * math.log(10), rel=1e-14)
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from test_gatevectors import KINDS, drawn
 
 import gradprop as gp
-from gradprop.panels import probe_band, random_rotation
+from gradprop._probefold import probe_band
+from gradprop.panels import random_rotation
 
 EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense

@@ -12,7 +12,7 @@ from helpers import ROOT
 
 SET_UP = 'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && '
 STUDY_COMMAND = SET_UP + ".venv/bin/python studies/decay_vs_rho.py"
-TEST_COMMAND = SET_UP + ".venv/bin/python -m pytest"
+TEST_COMMAND = SET_UP + ".venv/bin/python -m pytest -n 2 --dist loadfile"
 
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8") if README.is_file() else ""

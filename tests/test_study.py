@@ -439,7 +439,8 @@ def test_a_figure_of_another_width_is_refused(done, tmp_path, monkeypatch):
         object.__setattr__(STUDY, "draw", demo_study.draw)
 
 
-def test_all_studies_run_and_are_summed_up(tmp_path):
+@pytest.mark.parametrize("how", [("--jobs", "1"), ("--at-once", "2")])
+def test_all_studies_run_and_are_summed_up(tmp_path, how):
     folder = tmp_path / "studies"
     folder.mkdir()
     shutil.copy(ROOT / "studies" / "__main__.py", folder)
@@ -457,14 +458,17 @@ def test_all_studies_run_and_are_summed_up(tmp_path):
             text=True,
         )
 
-    every = studies("--quick", "--jobs", "1")
+    every = studies("--quick", *how)
     assert every.returncode == 1
+    # what a study says stands in one piece below its name
+    assert re.search(r"^== demo\n[^=]*^written:", every.stdout, re.MULTILINE)
     assert re.search(r"^broken +FAILED \(1\) in", every.stdout, re.MULTILINE)
     assert re.search(r"^demo +done in", every.stdout, re.MULTILINE)
     assert (tmp_path / "figures" / "quick" / "demo.pdf").exists()
     named = studies("nonsense")
     assert named.returncode == 2
     assert "known: broken, demo" in named.stderr
+    assert studies("--at-once", "0").returncode == 2
 
 
 def test_limits_of_threads_are_restored_by_a_run(tmp_path):

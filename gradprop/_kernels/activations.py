@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import is_jitted, overload
 
 from .exponential import exp, expm1
-from .jit import jit
+from .jit import first_class, jit
 
 CODES: dict[str, int] = {
     "tanh": 0,
@@ -352,11 +352,11 @@ def _as_float_compiled(z):
 def pair(code: int) -> tuple[Any, Any]:
     """Return compiled z -> phi(z) and z -> phi'(z) of one built-in."""
 
-    @jit
+    @first_class
     def phi_of(z):
         return phi(code, as_float(z))
 
-    @jit
+    @first_class
     def dphi_of(z):
         return dphi(code, as_float(z))
 

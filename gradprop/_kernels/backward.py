@@ -1,208 +1,216 @@
 """Backpropagation through time for sequences that share one network, all rows of a step at once.
 
-Arrays are time-major: B sequences, T steps, s units of state, n of h. states (T + 1, B, s), tapes
-(T, B, q); W (rows, n) with one block of n rows per gate, `columns` its transpose, both contiguous.
-Steps from lengths[b] on keep the state, and the gradient. One product a step in each direction.
+Arrays are time-major: B sequences, T steps, s units of state, n of h; what is left of a forward
+run by `forward`. Weights W (rows, n) and U (rows, d_x), one block of n rows per gate, come as
+`gemm.strips`. From lengths[b] on the gradient is kept. One product a step goes back in time, one to
+the input; those that give the weights' gradients wait for SUMMED rows, which stay in the cache.
+A vanilla cell has kernels of its own: who has no gates need not wait for the compilation of theirs.
 """
-
-import functools
 
 import numpy as np
 
-from gradprop._kernels import gates
-from gradprop._kernels.gated import rebuild, with_activations
-from gradprop._kernels.gates import (
-    GRU_BEFORE,
-    LSTM,
-    RNN,
-    WORK_ROWS,
-    add,
-    complete,
-    multiply,
-    preactivate,
-    pulled,
-    reset_pulled,
-    slopes,
-    update,
-)
-from gradprop._kernels.jit import jit
+from gradprop._kernels.gates import GRU_BEFORE, LSTM, add, clear, copy, pulled, reset_pulled, scale
+from gradprop._kernels.gemm import prefetch, product
+from gradprop._kernels.jit import FALSE, ONE, TRUE, ZERO, jit
+
+SUMMED = 128
 
 
 @jit
-def _rnn_forward(code, leak, columns, lengths, t, tape, before, after, dots, work):
-    """One step of a vanilla cell, all sequences as one row; `tape` goes from W_xh x + b to z."""
-    z = tape.reshape(-1)
-    np.dot(before, columns, dots)
-    add(z, dots.reshape(-1))
-    update(RNN, 0, code, leak, z, before.reshape(-1), after.reshape(-1), work)
-    for b in range(lengths.size):
-        if t >= lengths[b]:
-            after[b] = before[b]
+def _through(W, left, first, depth, out, at, width, keep):
+    """out (B, width), from entry `at` on, <- left[:, first : first + depth] times rows of W."""
+    B, rows = left.shape
+    count, height, lanes = W.shape
+    product(
+        B, count * lanes, left.reshape(-1), first, rows, ONE, depth, W.reshape(-1), first * lanes,
+        lanes, height * lanes, out.reshape(-1), at, width, keep,
+    )  # fmt: skip
 
 
 @jit
-def forward(
-    kind, gate, code, leak, columns, b_h, current, lengths, start, stop, states, tapes, hidden
-):
-    """Fill states and tapes of steps start .. stop - 1; `current` (T, B, rows) = W_xh x + b.
-
-    `hidden` (T, B, n) receives r h, where the reset gate stands before the product. For RNN `tapes`
-    is filled from what it holds, W_xh x + b, and `current` is not read: they may be one array.
-    """
-    n, rows = columns.shape
-    B = states.shape[1]
-    dots = np.empty((B, rows), dtype=states.dtype)
-    work = np.empty(WORK_ROWS * n, dtype=states.dtype)
-    candidate = np.ascontiguousarray(columns[:, rows - n :])
-    for t in range(start, stop):
-        if kind == RNN:
-            before, after = states[t], states[t + 1]
-            _rnn_forward(code, leak, columns, lengths, t, tapes[t], before, after, dots, work)
-            continue
-        h = np.ascontiguousarray(states[t, :, :n])
-        np.dot(h, columns, dots)
-        spare = hidden[t] if kind == GRU_BEFORE else h
-        for b in range(B):
-            if t < lengths[b]:
-                preactivate(
-                    kind, gate, dots[b], current[t, b], b_h, h[b], tapes[t, b], spare[b], work
-                )
-        if kind == GRU_BEFORE:
-            again = np.dot(spare, candidate)
-            for b in range(B):
-                if t < lengths[b]:
-                    complete(again[b], current[t, b], tapes[t, b])
-        for b in range(B):
-            if t < lengths[b]:
-                update(kind, gate, code, leak, tapes[t, b], states[t, b], states[t + 1, b], work)
-            else:
-                states[t + 1, b] = states[t, b]
+def _outer(left, t, steps, first, rows, right, lanes, out):
+    """Rows from `first` on of out (., p) += the sum over some steps of left right^T."""
+    _, B, width = left.shape
+    p = right.shape[2]
+    product(
+        rows, p, left.reshape(-1), t * B * width + first, ONE, width, steps * B, right.reshape(-1),
+        t * B * p, p, lanes, out.reshape(-1), first * p, p, TRUE,
+    )  # fmt: skip
 
 
 @jit
-def _scratch(kind, v, n):
-    """Coefficients, gradients that pass by W, those that pass through it, and rows for `gates`."""
-    B = v.shape[0]
-    width = n if kind == RNN else (6 * n if kind == LSTM else 5 * n)
-    coef, through = np.empty((B, width), dtype=v.dtype), np.empty((B, n), dtype=v.dtype)
-    return coef, np.empty_like(v), through, np.empty(WORK_ROWS * n, dtype=v.dtype)
+def _sum_rows(rows, t, steps, total, out):
+    """out (rows,) += the sum over some steps and all sequences, each step by itself first."""
+    for s in range(t, t + steps):
+        clear(total)
+        for b in range(rows.shape[1]):
+            add(total, rows[s, b])
+        add(out, total)
 
 
 @jit
-def _rnn_back(code, leak, W, tapes, live, v, delta, scratch):
-    """`step_back` of a vanilla cell, all sequences as one row."""
-    coef, direct, through, work = scratch
-    z, own, factors, here = tapes.reshape(-1), v.reshape(-1), coef.reshape(-1), delta.reshape(-1)
-    keep = v.dtype.type(1) - leak
-    slopes(RNN, 0, code, leak, z, z, z, factors, work)
-    if keep == 0 and live.all():
-        multiply(factors, own, here)
-        np.dot(delta, W, v)
-        return
-    pulled(RNN, keep, factors, own, here, here, direct.reshape(-1))
+def _enter(t, start, n, lengths, grad_h, by_step, by_sequence, v, live):
+    """Add the gradients at the h after step t to v, and tell which sequences are that long."""
+    all_live = True
     for b in range(live.size):
+        live[b] = t < lengths[b]
+        all_live = all_live and live[b]
+        at = t * by_step + b * by_sequence
+        add(v[b, :n], grad_h[at : at + n])
+        if t > start:
+            prefetch(grad_h, at - by_step, n)
+    return all_live
+
+
+@jit
+def _rnn_back(keep, W, all_live, live, v, delta, through):
+    """Gradients v (B, n) at the states after a step become those before it.
+
+    delta (B, n) comes as the step's coefficients, and gets the gradients at the pre-activations;
+    rows that are not live keep v and get zeros.
+    """
+    B, n = v.shape
+    scale(delta.reshape(-1), v.reshape(-1))
+    if keep == 0 and all_live and through.shape[1] == n:
+        _through(W, delta, ZERO, n, v, ZERO, n, FALSE)
+        return
+    for b in range(B):
         if not live[b]:
-            delta[b] = v.dtype.type(0)
-    np.dot(delta, W, through)
-    for b in range(live.size):
-        if live[b]:
-            v[b] = direct[b]
-            add(v[b], through[b])
+            clear(delta[b])
+    _through(W, delta, ZERO, n, through, ZERO, through.shape[1], FALSE)
+    for b in range(B):
+        if live[b] and keep == 0:
+            copy(through[b, :n], v[b])
+        elif live[b]:
+            for i in range(n):
+                v[b, i] = keep * v[b, i] + through[b, i]
 
 
 @jit
-def step_back(kind, gate, code, leak, W, tapes, before, after, live, v, delta, recurrent, scratch):
-    """Take gradients v (B, s) at the states after one step to those before it.
+def rnn_backward(
+    keep, W, U, h, x, lengths, grad_h, by_step, by_sequence, window, start, stop, v, deltas, grad_x,
+    grad_W, grad_U, grad_b,
+):  # fmt: skip
+    """Pull gradients back through steps stop - 1 .. start, and add to those of the weights.
 
-    Fills delta (B, rows), and recurrent (B, rows) where a reset gate makes it another; rows that
-    are not live keep v and get zeros.
+    deltas (T, B, n) come as the coefficients; fills them and grad_x (T, B, q). v (B, n), the
+    gradient at the states after step `stop`, is carried on; the n numbers of grad_h (flat) from
+    t by_step + b by_sequence on enter at the h after step t. Every `window` steps from the first
+    (0: never) v is cut to zero. grad_W (n, p), grad_U (n, q or 0), grad_b (n,).
     """
-    if kind == RNN:
-        _rnn_back(code, leak, W, tapes, live, v, delta, scratch)
-        return
-    coef, direct, through, work = scratch
-    B, n = v.shape[0], W.shape[1]
-    keep = v.dtype.type(1) - leak
-    recurrent = delta if kind == LSTM else recurrent
+    _, B, n = deltas.shape
+    waiting, lanes = 0, W.shape[2]
+    through, total = np.empty((B, h.shape[2]), dtype=v.dtype), np.empty(n, dtype=v.dtype)
+    live = np.empty(B, dtype=np.bool_)
+    for k in range(stop - start):
+        t = stop - 1 - k
+        all_live = _enter(t, start, n, lengths, grad_h, by_step, by_sequence, v, live)
+        _rnn_back(keep, W, all_live, live, v, deltas[t], through)
+        if grad_U.size > 0:
+            q = grad_x.shape[2]
+            _through(U, deltas[t], ZERO, n, grad_x, t * B * q, q, FALSE)
+        waiting += 1
+        if waiting * B >= SUMMED or t == start:
+            _outer(deltas, t, waiting, ZERO, n, h, lanes, grad_W)
+            if grad_U.size > 0:
+                _outer(deltas, t, waiting, ZERO, n, x, lanes, grad_U)
+            _sum_rows(deltas, t, waiting, total, grad_b)
+            waiting = 0
+        if window > 0 and t > 0 and t % window == 0:
+            clear(v.reshape(-1))
+
+
+@jit
+def _gated_back(kind, W, coef, live, v, delta, recurrent, through, direct):
+    """As `_rnn_back`, of a gated cell: v (B, s), coef (B, .), delta and recurrent (B, rows).
+
+    `recurrent` is the gradient at W_hh h; it must be delta where no reset gate makes it another.
+    """
+    B, rows = delta.shape
+    n, keep = rows // 4 if kind == LSTM else rows // 3, v.dtype.type(0)
     for b in range(B):
         if live[b]:
-            slopes(kind, gate, code, leak, tapes[b], before[b], after[b], coef[b], work)
             pulled(kind, keep, coef[b], v[b], delta[b], recurrent[b], direct[b])
         else:
-            delta[b] = v.dtype.type(0)
-            recurrent[b] = v.dtype.type(0)
-            direct[b] = v[b]
+            clear(delta[b])
+            clear(recurrent[b])
+    width, depth = through.shape[1], rows
     if kind == GRU_BEFORE:
-        back = np.dot(np.ascontiguousarray(delta[:, 2 * n :]), W[2 * n :])
+        _through(W, delta, 2 * n, n, through, ZERO, width, FALSE)
         for b in range(B):
             if live[b]:
-                reset_pulled(coef[b], back[b], delta[b], recurrent[b], direct[b])
-        np.dot(np.ascontiguousarray(recurrent[:, : 2 * n]), W[: 2 * n], through)
-    else:
-        np.dot(recurrent, W, through)
+                reset_pulled(coef[b], through[b, :n], delta[b], recurrent[b], direct[b])
+        depth = 2 * n
+    _through(W, recurrent, ZERO, depth, through, ZERO, width, FALSE)
     for b in range(B):
-        v[b] = direct[b]
         if live[b]:
+            copy(direct[b], v[b])
             add(v[b, :n], through[b])
 
 
 @jit
-def backward(
-    kind, gate, code, leak, W, states, tapes, lengths, grad_h, window, start, stop, v, deltas,
-    recurrents,
+def gated_backward(
+    kind, W, U, coefs, h, x, hidden, lengths, grad_h, by_step, by_sequence, window, start, stop, v,
+    deltas, recurrents, grad_x, grad_W, grad_U, grad_b, grad_r,
 ):  # fmt: skip
-    """Pull gradients back through steps stop - 1 .. start; fills deltas, of a GRU also recurrents.
+    """As `rnn_backward`, of a gated cell, from coefficients (T, B, .); deltas (T, B, rows).
 
-    Both (T, B, rows). v (B, s), the gradient at the states after step `stop`, is carried on; grad_h
-    (T, B, n) enters at the h after each step. Every `window` steps from the first (0: never) v is
-    cut to zero.
+    `recurrents` are the same array but for a GRU, whose sums over them go to grad_r (rows,);
+    `hidden` (T, B, p) is what the candidate's weights of GRU_BEFORE meet.
     """
-    B, n = v.shape[0], W.shape[1]
-    scratch = _scratch(kind, v, n)
-    live = np.empty(B, dtype=np.bool_)
+    _, B, rows = deltas.shape
+    n, waiting, lanes = rows // 4 if kind == LSTM else rows // 3, 0, W.shape[2]
+    through, total = np.empty((B, h.shape[2]), dtype=v.dtype), np.empty(rows, dtype=v.dtype)
+    direct, live = np.empty((B, v.shape[1]), dtype=v.dtype), np.empty(B, dtype=np.bool_)
+    own = 2 * n if kind == GRU_BEFORE else rows
     for k in range(stop - start):
         t = stop - 1 - k
-        for b in range(B):
-            live[b] = t < lengths[b]
-            add(v[b, :n], grad_h[t, b])
-        step_back(
-            kind, gate, code, leak, W, tapes[t], states[t], states[t + 1], live, v, deltas[t],
-            recurrents[t], scratch,
-        )  # fmt: skip
+        _enter(t, start, n, lengths, grad_h, by_step, by_sequence, v, live)
+        _gated_back(kind, W, coefs[t], live, v, deltas[t], recurrents[t], through, direct)
+        if grad_U.size > 0:
+            q = grad_x.shape[2]
+            _through(U, deltas[t], ZERO, rows, grad_x, t * B * q, q, FALSE)
+        waiting += 1
+        if waiting * B >= SUMMED or t == start:
+            _outer(recurrents, t, waiting, ZERO, own, h, lanes, grad_W)
+            if own < rows:
+                _outer(recurrents, t, waiting, own, n, hidden, lanes, grad_W)
+            if grad_U.size > 0:
+                _outer(deltas, t, waiting, ZERO, rows, x, lanes, grad_U)
+            _sum_rows(deltas, t, waiting, total, grad_b)
+            if kind != LSTM:
+                _sum_rows(recurrents, t, waiting, total, grad_r)
+            waiting = 0
         if window > 0 and t > 0 and t % window == 0:
-            v[:] = v.dtype.type(0)
+            clear(v.reshape(-1))
 
 
 @jit
-def lag_back(kind, gate, code, leak, W, states, tapes, lengths, lag, last, v, deltas, recurrents):
-    """One lag further back for the losses of all steps at once.
+def rnn_lag_back(keep, W, lengths, first, v, deltas):
+    """One lag further back for the losses of m steps at once.
 
-    v (T, B, s): entry t holds the gradient of the loss at step t with respect to the state after
-    step t - lag. Fills deltas and recurrents (T, B, rows) of step t - lag, for t in
-    lag .. last - 1; entries below `lag` are left alone.
+    v (m, B, n): entry j holds the gradient of a loss at the state after step first + j + 1, and
+    gets that at the state before. deltas (m, B, n) come as the coefficients of those steps.
     """
-    B = v.shape[1]
-    scratch = _scratch(kind, v[0], W.shape[1])
+    m, B, _ = v.shape
+    through = np.empty((B, W.shape[0] * W.shape[2]), dtype=v.dtype)
     live = np.empty(B, dtype=np.bool_)
-    for t in range(lag, last):
-        s = t - lag
+    for j in range(m):
+        all_live = True
         for b in range(B):
-            live[b] = t < lengths[b]
-        step_back(
-            kind, gate, code, leak, W, tapes[s], states[s], states[s + 1], live, v[t], deltas[t],
-            recurrents[t], scratch,
-        )  # fmt: skip
-        if kind in (RNN, LSTM):
-            recurrents[t] = deltas[t]
+            live[b] = first + j < lengths[b]
+            all_live = all_live and live[b]
+        _rnn_back(keep, W, all_live, live, v[j], deltas[j], through)
 
 
-@functools.lru_cache(maxsize=32)
-def kernels_for(gate, own_pair):
-    """`forward`, `backward` and `lag_back` for one's own activations, as `gated.kernels_for`."""
-    names = with_activations({**gates.__dict__, **globals()}, gate, own_pair)
-    for name in (
-        "preactivate", "update", "_gru_slopes", "slopes", "_rnn_forward", "forward", "_rnn_back",
-        "step_back", "backward", "lag_back",
-    ):  # fmt: skip
-        rebuild(names, name)
-    return names["forward"], names["backward"], names["lag_back"]
+@jit
+def gated_lag_back(kind, W, coefs, lengths, first, v, deltas, recurrents):
+    """As `rnn_lag_back`, of a gated cell; v (m, B, s), deltas and recurrents (m, B, rows)."""
+    m, B, s = v.shape
+    through = np.empty((B, W.shape[0] * W.shape[2]), dtype=v.dtype)
+    direct, live = np.empty((B, s), dtype=v.dtype), np.empty(B, dtype=np.bool_)
+    for j in range(m):
+        for b in range(B):
+            live[b] = first + j < lengths[b]
+        recurrent = deltas[j] if kind == LSTM else recurrents[j]
+        _gated_back(kind, W, coefs[j], live, v[j], deltas[j], recurrent, through, direct)

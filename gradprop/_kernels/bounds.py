@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import renormalise, times
 
@@ -44,13 +45,13 @@ def block_product_steps(
                 break
             times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
             exponent[r] += e[r, t] + renormalise(out)
-            P[r] = out
+            copy_matrix(out, P[r])
             c = column[lag] - offset
             if c >= 0:
-                kept[r, c] = out
+                copy_matrix(out, kept[r, c])
                 kept_exponent[r, c] = exponent[r]
             if lag % period == 0:
-                P[r] = start
+                copy_matrix(start, P[r])
                 exponent[r] = 0
 
 

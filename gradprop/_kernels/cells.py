@@ -11,7 +11,8 @@ import types
 import numba
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.copying import copy_row
+from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.rows import dphi_row, phi_row, row_of
 
 FEW = 128
@@ -42,46 +43,86 @@ def _times(columns, h, out):
             out[i] += columns[j, i] * h[j]
 
 
+@inlined
+def _step(code, matrix, columns, h, drive, keep, step, dot, z, after):
+    """z and `after` <- W h + drive and the next state; whether both are finite."""
+    if h.size <= FEW:
+        _times(columns, h, dot)
+    else:
+        np.dot(matrix, h, dot)
+    for i in range(h.size):
+        z[i] = dot[i] + drive[i]
+    phi_row(code, z, after)
+    for i in range(h.size):
+        after[i] = keep * h[i] + step * after[i]
+    return _finite(z) and _finite(after)
+
+
+@jit
+def _transpose(matrix, columns):
+    """columns <- W^T, which only few units need."""
+    if matrix.shape[0] <= FEW:
+        for i in range(matrix.shape[0]):
+            for j in range(matrix.shape[0]):
+                columns[j, i] = matrix[i, j]
+
+
 @jit
 def rnn_steps(code, W, which, current, leak, first, n_valid, h, states, zs):
     """h <- (1-leak) h + leak phi(W h + current), for `m` steps; writes states and zs (R, m, n).
 
     `current` (R or 1, m, n), `h` (R, n) is carried on. Cost m R (2 n^2 + n phi).
     """
-    R, n = h.shape
-    m = zs.shape[1]
-    one = h.dtype.type(1)
+    R, m = h.shape[0], zs.shape[1]
     step = h.dtype.type(leak)
-    keep = one - step
+    keep = h.dtype.type(1) - step
     nan = h.dtype.type(np.nan)
     dot, columns = np.empty_like(h[0]), np.empty_like(W[0])
     for r in range(R):
         matrix = W[which[r]]
-        if n <= FEW:
-            for i in range(n):
-                for j in range(n):
-                    columns[j, i] = matrix[i, j]
+        _transpose(matrix, columns)
         drive = current[r if current.shape[0] > 1 else 0]
         for t in range(m):
             if first + t >= n_valid[r]:
                 zs[r, t, :] = nan
-                states[r, t, :] = h[r]
+                copy_row(h[r], states[r, t])
                 continue
             z, after = zs[r, t], states[r, t]
-            if n <= FEW:
-                _times(columns, h[r], dot)
-            else:
-                np.dot(matrix, h[r], dot)
-            for i in range(n):
-                z[i] = dot[i] + drive[t, i]
-            phi_row(code, z, after)
-            for i in range(n):
-                after[i] = keep * h[r, i] + step * after[i]
-            if not (_finite(z) and _finite(after)):
+            if not _step(code, matrix, columns, h[r], drive[t], keep, step, dot, z, after):
                 n_valid[r] = first + t
                 after[:] = nan
                 z[:] = nan
-            h[r] = after
+            copy_row(after, h[r])
+
+
+@jit
+def rnn_slopes(code, W, which, current, leak, first, n_valid, h, slopes):
+    """The same steps, of which only slopes (R, m, n) = phi'(z), in float64, is written.
+
+    phi' is computed in the dtype of the state; past the last valid step it is 0.
+    """
+    R, n = h.shape
+    step = h.dtype.type(leak)
+    keep = h.dtype.type(1) - step
+    dot, columns = np.empty_like(h[0]), np.empty_like(W[0])
+    z, after, own = np.empty_like(h[0]), np.empty_like(h[0]), np.empty_like(h[0])
+    for r in range(R):
+        matrix = W[which[r]]
+        _transpose(matrix, columns)
+        drive = current[r if current.shape[0] > 1 else 0]
+        for t in range(slopes.shape[1]):
+            if first + t >= n_valid[r]:
+                slopes[r, t, :] = 0.0
+                continue
+            if _step(code, matrix, columns, h[r], drive[t], keep, step, dot, z, after):
+                dphi_row(code, z, own)
+                for i in range(n):
+                    slopes[r, t, i] = own[i]
+            else:
+                n_valid[r] = first + t
+                after[:] = h.dtype.type(np.nan)
+                slopes[r, t, :] = 0.0
+            copy_row(after, h[r])
 
 
 @jit
@@ -92,7 +133,7 @@ def derivatives(code, zs, out):
 
 @functools.lru_cache(maxsize=32)
 def kernels_for(own_phi, own_dphi):
-    """`rnn_steps` and `derivatives` for one's own jitted pair z -> float.
+    """`rnn_steps`, `rnn_slopes` and `derivatives` for one's own jitted pair z -> float.
 
     The same code objects, compiled once more with other rows of phi and dphi among their globals: a
     kernel that took functions as arguments could not be cached on disk.
@@ -103,7 +144,10 @@ def kernels_for(own_phi, own_dphi):
         return row_of(compiled(lambda code, z: f(z)))
 
     names = {**globals(), "phi_row": row(own_phi), "dphi_row": row(own_dphi)}
-    return tuple(
-        numba.njit(error_model="numpy", nogil=True)(types.FunctionType(f.py_func.__code__, names))
-        for f in (rnn_steps, derivatives)
-    )
+
+    def again(compiler, f):
+        return compiler(types.FunctionType(getattr(f, "py_func", f).__code__, names))
+
+    names["_step"] = again(inlined, _step)
+    whole = numba.njit(error_model="numpy", nogil=True)
+    return tuple(again(whole, f) for f in (rnn_steps, rnn_slopes, derivatives))

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix
 from gradprop._kernels.factor import absorb
 from gradprop._kernels.jit import jit
 from gradprop._kernels.products import _accumulate, times
@@ -27,25 +28,26 @@ def forward_steps(M, index, d, e, a, n_valid, first, Q, zero, unsure, moved, bas
     sums, carry, labels = np.zeros(k), np.zeros(k), np.zeros((1, k))
     for r in range(R):
         for t in range(index.shape[1]):
-            bases[r, t] = Q[r]
+            copy_matrix(Q[r], bases[r, t])
             if first + t >= n_valid[r]:
                 continue
             times(M[index[r, t]], d[r, t], a[r, t], np.ascontiguousarray(Q[r]), B)
             for i in range(k):
                 labels[0, i] = i
             counted = n_valid[r] < 0
-            uppers[r, t] = absorb(B, e[r, t], counted, sums, carry, zero[r], unsure[r], labels)
+            upper = absorb(B, e[r, t], counted, sums, carry, zero[r], unsure[r], labels)
+            copy_matrix(upper, uppers[r, t])
             for i in range(k):
                 if labels[0, i] != i:
                     moved[r] = first + t + 1
-            Q[r] = B
+            copy_matrix(B, Q[r])
 
 
 @jit
 def _solve(upper, C, X):
     """X = R^-1 C for upper triangular R and C (k, k): column j needs only the first j + 1 rows."""
     k = C.shape[0]
-    X[:] = C
+    copy_matrix(C, X)
     for i in range(k - 1, -1, -1):
         for j in range(i + 1, k):
             for c in range(j, k):
@@ -92,9 +94,9 @@ def backward_steps(
             if first + t < n_valid[r]:
                 _solve(uppers[r, t], C[r], X)
                 _normalise(X, growth[r, t], e[r, t])
-                C[r] = X
+                copy_matrix(X, C[r])
                 if since[r] <= first + t < until[r]:
                     counted[r] += 1
                     for i in range(k):
                         _accumulate(total[r], carry[r], i, growth[r, t, i])
-            coordinates[r, t] = C[r]
+            copy_matrix(C[r], coordinates[r, t])

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 from gradprop._kernels import gates
+from gradprop._kernels.copying import copy_matrix, copy_row
 from gradprop._kernels.gates import (
     GRU_BEFORE,
     LSTM,
@@ -24,7 +25,7 @@ from gradprop._kernels.gates import (
     update,
 )
 from gradprop._kernels.jit import jit
-from gradprop._kernels.rows import row_of
+from gradprop._kernels.rows import both_rows_of, row_of
 
 
 @jit
@@ -47,7 +48,7 @@ def gated_steps(
             tape = tapes[r, t]
             if first + t >= n_valid[r]:
                 tape[:] = nan
-                states[r, t] = state[r]
+                copy_row(state[r], states[r, t])
                 continue
             h = state[r, :n]
             dot = np.dot(matrix, h)
@@ -60,7 +61,7 @@ def gated_steps(
                 n_valid[r] = first + t
                 after[:] = nan
                 tape[:] = nan
-            state[r] = after
+            copy_row(after, state[r])
 
 
 @jit
@@ -97,7 +98,7 @@ def form_own(kind, keep, W, which, coefs, n_valid, first, offset, J):
                     row[j] = 1.0
                     reset_pushed(coef, dots[j], ext, row, hidden[j])
                     row[j] = 0.0
-                dots[:, 2 * n :] = np.dot(hidden, candidate)
+                copy_matrix(np.dot(hidden, candidate), dots[:, 2 * n :])
             for j in range(width):
                 row[j] = 1.0
                 pushed(kind, keep, coef, dots[j] if j < n else ext, ext, row, out)
@@ -131,7 +132,7 @@ def form_coupling(
             for j in range(width):
                 if kind == GRU_BEFORE:
                     reset_pushed(coefs[r, t], none, exts[j], zero[:n], hidden)
-                    dot[2 * n :] = np.dot(W[which[r], 2 * n :], hidden)
+                    copy_row(np.dot(W[which[r], 2 * n :], hidden), dot[2 * n :])
                 pushed(kind, keep, coefs[r, t], dot, exts[j], zero, out)
                 for i in range(own):
                     J[r, t, offset + i, j] = out[i]
@@ -154,16 +155,18 @@ def with_activations(names, gate, own_pair):
     """The same globals with rows that take code -1 for the gates' activation."""
     compiled = numba.njit(error_model="numpy")
 
-    def row(of_gate, of_own):
-        return row_of(compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z)))
+    def either(of_gate, of_own):
+        return compiled(lambda code, z: of_gate(z) if code < 0 else of_own(z))
 
     gate_phi, gate_dphi, complement = gate
     own_phi, own_dphi = own_pair
+    phi, dphi = either(gate_phi, own_phi), either(gate_dphi, own_dphi)
     return {
         **names,
-        "phi_row": row(gate_phi, own_phi),
-        "dphi_row": row(gate_dphi, own_dphi),
-        "complement_row": row(complement, own_phi),
+        "phi_row": row_of(phi),
+        "dphi_row": row_of(dphi),
+        "both_row": both_rows_of(phi, dphi),
+        "complement_row": row_of(either(complement, own_phi)),
     }
 
 

@@ -34,7 +34,7 @@ def multiply(a, b, out):
 
 
 @jit
-def _scale(row, factor):
+def scale(row, factor):
     """row *= factor, entry by entry."""
     for i in range(row.size):
         row[i] *= factor[i]
@@ -45,6 +45,20 @@ def add(row, other):
     """row += other, entry by entry."""
     for i in range(row.size):
         row[i] += other[i]
+
+
+@jit
+def clear(row):
+    """row = 0: a loop, for Numba takes long to compile the assignment of a slice."""
+    for i in range(row.size):
+        row[i] = 0
+
+
+@jit
+def copy(row, out):
+    """out = row, as `clear`."""
+    for i in range(row.size):
+        out[i] = row[i]
 
 
 @jit
@@ -68,7 +82,7 @@ def preactivate(kind, gate, dot, current, b_h, h, tape, hidden, work):
     elif kind == GRU_BEFORE:
         _sum(dot[: 2 * n], current[: 2 * n], tape[: 2 * n])
         phi_row(gate, tape[:n], hidden)
-        _scale(hidden, h)
+        scale(hidden, h)
     else:
         _sum(dot, current, tape)
 
@@ -134,14 +148,14 @@ def slopes(kind, gate, code, leak, tape, before, after, coef, work):
         phi_row(gate, tape[n : 2 * n], coef[4 * n : 5 * n])
         dphi_row(code, c, coef[5 * n :])
         phi_row(code, inner, value)
-        _scale(coef[:n], value)
-        _scale(coef[n : 2 * n], before[n:])
+        scale(coef[:n], value)
+        scale(coef[n : 2 * n], before[n:])
         phi_row(gate, enter, value)
-        _scale(coef[2 * n : 3 * n], value)
+        scale(coef[2 * n : 3 * n], value)
         phi_row(code, c, value)
-        _scale(coef[3 * n : 4 * n], value)
+        scale(coef[3 * n : 4 * n], value)
         phi_row(gate, out, value)
-        _scale(coef[5 * n :], value)
+        scale(coef[5 * n :], value)
     else:
         _gru_slopes(kind, gate, code, tape, before, coef, work)
 
@@ -157,7 +171,7 @@ def _gru_slopes(kind, gate, code, tape, before, coef, work):
     complement_row(gate, tape[n : 2 * n], rest)
     phi_row(gate, tape[:n], coef[4 * n :])
     phi_row(code, tape[2 * n : 3 * n], candidate)
-    _scale(coef[:n], tape[3 * n :] if kind == GRU_AFTER else before)
+    scale(coef[:n], tape[3 * n :] if kind == GRU_AFTER else before)
     for i in range(n):
         of_z[i] *= before[i] - candidate[i]
         of_candidate[i] *= rest[i]
@@ -221,18 +235,18 @@ def pulled(kind, keep, coef, v, delta, recurrent, direct):
         for k in range(3):
             multiply(coef[k * n : (k + 1) * n], dc, delta[k * n : (k + 1) * n])
         multiply(coef[3 * n : 4 * n], v_h, delta[3 * n :])
-        _scale(dc, coef[4 * n : 5 * n])
-        direct[:n] = v.dtype.type(0)
+        scale(dc, coef[4 * n : 5 * n])
+        clear(direct[:n])
     else:
         n = v.size
         candidate = delta[2 * n :]
         multiply(coef[2 * n : 3 * n], v, candidate)
         multiply(coef[n : 2 * n], v, delta[n : 2 * n])
-        recurrent[n:] = delta[n:]
+        copy(delta[n:], recurrent[n:])
         if kind == GRU_AFTER:
             multiply(coef[:n], candidate, delta[:n])
-            recurrent[:n] = delta[:n]
-            _scale(recurrent[2 * n :], coef[4 * n :])
+            copy(delta[:n], recurrent[:n])
+            scale(recurrent[2 * n :], coef[4 * n :])
         multiply(coef[3 * n : 4 * n], v, direct)
 
 

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix, copy_row
 from gradprop._kernels.gates import GRU_BEFORE, LSTM, pulled, pushed, reset_pulled, reset_pushed
 from gradprop._kernels.jit import jit
-from gradprop._kernels.products import LN2, keep_from_zero, renormalise
+from gradprop._kernels.products import LN2, renormalise, renormalise_visibly
 
 
 @jit
@@ -29,10 +30,10 @@ def push(kind, W, coef, V, ext, out):
     h = np.ascontiguousarray(V[:, :n])
     if kind == GRU_BEFORE:
         dot, hidden = np.empty((p, rows)), np.empty((p, n))
-        dot[:, : 2 * n] = _by_rows(h, W[: 2 * n])
+        copy_matrix(_by_rows(h, W[: 2 * n]), dot[:, : 2 * n])
         for j in range(p):
             reset_pushed(coef, dot[j], ext, h[j], hidden[j])
-        dot[:, 2 * n :] = _by_rows(hidden, W[2 * n :])
+        copy_matrix(_by_rows(hidden, W[2 * n :]), dot[:, 2 * n :])
     else:
         dot = _by_rows(h, W)
     for j in range(p):
@@ -80,7 +81,7 @@ def gated_vector_steps(
             else:
                 push(kind, W[which[r]], coefs[r, t], v[r : r + 1], ext, out)
             exponent[r] += renormalise(out)
-            v[r] = out[0]
+            copy_row(out[0], v[r])
             age[r] += 1
             if column[age[r]] >= 0:
                 square = 0.0
@@ -111,12 +112,11 @@ def gated_panel_steps(
                 pull(kind, W[which[r]], coefs[r, t], V, out)
             else:
                 push(kind, W[which[r]], coefs[r, t], V, ext, out)
-            exponent[r] += renormalise(out)
-            keep_from_zero(out)
-            V[:] = out
+            exponent[r] += renormalise_visibly(out)
+            copy_matrix(out, V)
             age[r] += 1
             c = column[age[r]] - offset
             if c >= 0:
-                kept[r, c] = out.T
+                copy_matrix(out.T, kept[r, c])
                 kept_exponent[r, c] = exponent[r]
-        P[r] = V.T
+        copy_matrix(V.T, P[r])

@@ -66,8 +66,18 @@ def jit(function):
 
     Division by zero gives inf or nan as in NumPy; the GIL is released, so that callers may
     spread replicas over threads; no fastmath, so that nothing is fused, reordered or dropped.
+    The wrapper for calls from C, which none here makes, would be a tenth of the compile time.
     """
-    options = {"error_model": "numpy", "nogil": True}
+    return _compiled(function, no_cfunc_wrapper=True)
+
+
+def first_class(function):
+    """As `jit`, for functions that a user gets: Numba's first-class functions need the wrapper."""
+    return _compiled(function)
+
+
+def _compiled(function, **options):
+    options |= {"error_model": "numpy", "nogil": True}
     folder = cache_folder(function.__module__.rpartition(".")[2])
     if folder is None:
         return numba.njit(**options)(function)

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from gradprop._kernels.jit import jit
+from gradprop._kernels.jit import FALSE, jit
 
 EPS = 2.0**-52
 
@@ -307,7 +307,7 @@ def _largest(A, V, G, M):
         return 0.0
     alpha, beta, s = np.empty(len(V)), np.empty(len(V)), np.empty(len(V))
     x, y, z = np.empty(p), np.empty(n), np.empty(n)
-    mass, dense, tried, check = frobenius, False, False, 2
+    mass, dense, tried, check = frobenius, FALSE, FALSE, 2
     theta = r = 0.0
     for k in range(1, len(V)):
         _step(A, G, dense, V, k - 1, alpha, beta, x, z)

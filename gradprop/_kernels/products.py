@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix, copy_row
 from gradprop._kernels.jit import jit
 
 LN2 = math.log(2.0)
@@ -46,21 +47,27 @@ def transposed_times(M, d, a, V, out, work):
 
 
 @jit
-def renormalise(A):
-    """Scale A by the power of two that brings its largest magnitude into [1/2, 1).
+def _unit(A):
+    """Exponent of the largest magnitude of A (0 if A is zero), and two factors that take it out.
 
-    Returns that exponent (0 for a zero matrix).
+    Two, since one alone overflows where that magnitude is subnormal.
     """
     largest = 0.0
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             largest = max(largest, abs(A[i, j]))
-    if largest == 0.0:
-        return 0
     _, e = math.frexp(largest)
-    # two factors, since 2**-e alone overflows for subnormal `largest`
     half = -e // 2
-    first, second = math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+    return e, math.ldexp(1.0, half), math.ldexp(1.0, -e - half)
+
+
+@jit
+def renormalise(A):
+    """Scale A by the power of two that brings its largest magnitude into [1/2, 1).
+
+    Returns that exponent (0 for a zero matrix).
+    """
+    e, first, second = _unit(A)
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             A[i, j] = A[i, j] * first * second
@@ -68,12 +75,16 @@ def renormalise(A):
 
 
 @jit
-def keep_from_zero(A):
-    """Raise tiny nonzero entries to FAINT, so that what is lost never looks like an exact zero."""
+def renormalise_visibly(A):
+    """`renormalise`, with tiny nonzero entries raised to FAINT: what is lost never looks like 0."""
+    e, first, second = _unit(A)
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
-            if A[i, j] != 0.0 and abs(A[i, j]) < FAINT:
-                A[i, j] = math.copysign(FAINT, A[i, j])
+            scaled = A[i, j] * first * second
+            if A[i, j] != 0.0 and abs(scaled) < FAINT:
+                scaled = math.copysign(FAINT, A[i, j])
+            A[i, j] = scaled
+    return e
 
 
 @jit
@@ -112,13 +123,12 @@ def product_steps(
                 transposed_times(M[index[r, t]], d[r, t], a[r, t], P[r], out, work)
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], P[r], out)
-            exponent[r] += e[r, t] + renormalise(out)
-            keep_from_zero(out)
-            P[r] = out
+            exponent[r] += e[r, t] + renormalise_visibly(out)
+            copy_matrix(out, P[r])
             age[r] += 1
             c = column[age[r]] - offset
             if c >= 0:
-                kept[r, c] = out
+                copy_matrix(out, kept[r, c])
                 kept_exponent[r, c] = exponent[r]
 
 
@@ -134,7 +144,7 @@ def vector_steps(M, index, d, e, a, n_valid, first, transpose, v, exponent, age,
     work = np.empty((n, 1))
     current = np.empty((n, 1))
     for r in range(R):
-        current[:, 0] = v[r]
+        copy_row(v[r], current[:, 0])
         for s in range(m):
             t = m - 1 - s if transpose else s
             if first + t >= n_valid[r]:
@@ -144,14 +154,14 @@ def vector_steps(M, index, d, e, a, n_valid, first, transpose, v, exponent, age,
             else:
                 times(M[index[r, t]], d[r, t], a[r, t], current, out)
             exponent[r] += e[r, t] + renormalise(out)
-            current[:] = out
+            copy_matrix(out, current)
             age[r] += 1
             if column[age[r]] >= 0:
                 square = 0.0
                 for i in range(n):
                     square += out[i, 0] * out[i, 0]
                 log_norm[r, column[age[r]]] = 0.5 * math.log(square) + exponent[r] * LN2
-        v[r] = current[:, 0]
+        copy_row(current[:, 0], v[r])
 
 
 @jit
@@ -179,7 +189,7 @@ def leading_exponent_steps(
     out = np.empty((n, 1))
     current = np.empty((n, 1))
     for r in range(R):
-        current[:, 0] = v[r]
+        copy_row(v[r], current[:, 0])
         for t in range(m):
             if first + t >= n_valid[r]:
                 continue
@@ -201,7 +211,7 @@ def leading_exponent_steps(
             if met[r] < edges.shape[1] and age[r] == edges[r, met[r]]:
                 history[r, met[r], 0] = sums[r, 0] + carry[r, 0]
                 met[r] += 1
-        v[r] = current[:, 0]
+        copy_row(current[:, 0], v[r])
 
 
 @jit
@@ -229,8 +239,9 @@ def log_sum_steps(
             age[r] += 1
             c = column[age[r]]
             if c >= 0:
-                logs[r, c] = sums[r] + carry[r]
-                magnitudes[r, c] = magnitude[r]
+                for i in range(n):
+                    logs[r, c, i] = sums[r, i] + carry[r, i]
+                    magnitudes[r, c, i] = magnitude[r, i]
 
 
 @jit

@@ -22,7 +22,7 @@ from .activations import (
     dphi,
     phi,
 )
-from .jit import jit
+from .jit import inlined, jit
 
 
 @jit
@@ -92,6 +92,40 @@ def dphi_row(code, z, out):
             out[i] = dphi(code, z[i])
 
 
+@inlined
+def _both(code, z, out, slope):
+    """Each z is read once: a second time, after `out` was written, it might be another."""
+    for i in range(z.size):
+        x = z[i]
+        out[i] = phi(code, x)
+        slope[i] = dphi(code, x)
+
+
+@jit
+def both_row(code, z, out, slope):
+    """out (m,) = phi(z) and slope (m,) = phi'(z): one exponential for both."""
+    if code == TANH:
+        _both(np.int64(TANH), z, out, slope)
+    elif code == SIGMOID:
+        _both(np.int64(SIGMOID), z, out, slope)
+    elif code == RELU:
+        _both(np.int64(RELU), z, out, slope)
+    elif code == LINEAR:
+        _both(np.int64(LINEAR), z, out, slope)
+    elif code == LEAKY_RELU:
+        _both(np.int64(LEAKY_RELU), z, out, slope)
+    elif code == HARD_TANH:
+        _both(np.int64(HARD_TANH), z, out, slope)
+    elif code == HARD_SIGMOID:
+        _both(np.int64(HARD_SIGMOID), z, out, slope)
+    elif code == SELU:
+        _both(np.int64(SELU), z, out, slope)
+    elif code == SOFTPLUS:
+        _both(np.int64(SOFTPLUS), z, out, slope)
+    else:
+        _both(code, z, out, slope)
+
+
 @jit
 def complement_row(code, z, out):
     """out (m,) = 1 - phi(z), entry by entry."""
@@ -103,13 +137,15 @@ def complement_row(code, z, out):
             out[i] = complement(code, z[i])
 
 
-@jit
-def evaluate(code, derivative, z, out):
-    """Fill `out` (m,) with phi or phi' of `z` (m,)."""
-    if derivative:
-        dphi_row(code, z, out)
-    else:
-        phi_row(code, z, out)
+def both_rows_of(one, other):
+    """`both_row` of one's own compiled scalar(code, z) and its derivative."""
+
+    def row(code, z, out, slope):
+        for i in range(z.size):
+            out[i] = one(code, z[i])
+            slope[i] = other(code, z[i])
+
+    return numba.njit(error_model="numpy", nogil=True)(row)
 
 
 def row_of(scalar):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from gradprop._kernels.copying import copy_matrix
 from gradprop._kernels.jit import jit
 
 
@@ -45,7 +46,7 @@ def log_schatten_norm(W, x, doublings, work, gradient):
         for j in range(n):
             A[i, j] /= top
     np.dot(A.T, A, G)
-    H[:] = G
+    copy_matrix(G, H)
     log_scale = 0.0  # G^(p-1) = exp(log_scale) H
     for _ in range(doublings):
         trace = 0.0

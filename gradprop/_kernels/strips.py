@@ -11,9 +11,7 @@ only now and then; sums of squares come out of the multiplications themselves. E
 are looked for only when the smallest one could have got near the end of the range: a lower bound of
 it is carried along.
 
-Large arrays are flat, and lists of offsets lie side by side in `lists`, `stride` apart: rows,
-places, marks (of rows in M, S, C); terms, picks, check picks (of terms in M, S, C); spread, columns
-(of columns in S, in x). Arrays that cost time to make come from the caller.
+Arrays that cost time to make come from the caller; the lists of offsets are those of `striprows`.
 """
 
 import math
@@ -22,12 +20,18 @@ import numpy as np
 
 from gradprop._kernels.jit import FALSE, ONE, ZERO, inlined, jit
 from gradprop._kernels.products import FAINT
-from gradprop._kernels.tile import tile
+from gradprop._kernels.striprows import (
+    CHECKS,
+    LISTS,
+    PADDING,
+    REGIONS,
+    multiply,
+    pad,
+    pick,
+    scale_rows,
+    strip_gap,
+)
 
-CHECKS = 4
-LISTS, PADDING = 8, 4
-REGIONS = 5
-"""What stands in C, each (n + 1, CHECKS): old and new columns, work space, x, work space."""
 SPARSE = 8
 """Rows of zeros are left out where they are at least one in so many."""
 FAR, SAFE = 2.0**40, 2.0**100
@@ -45,110 +49,32 @@ MAGNITUDE = np.int64(2**63 - 1)
 
 @jit
 def _least(bits, begin, end):
-    """A lower bound of the smallest nonzero entry's exponent (0: there is none), and zeros."""
-    least, zeros = MAGNITUDE, 0
-    for i in range(begin, end):
-        magnitude = bits[i] & MAGNITUDE
-        zeros += magnitude == 0
+    """A lower bound of the smallest nonzero entry's exponent; 0 if all are zero."""
+    least, part = MAGNITUDE, bits[begin:end]
+    for i in range(part.size):
         # one less, which turns a zero into the largest of all
-        least = min(least, (magnitude - 1) & MAGNITUDE)
-    if zeros == end - begin:
-        return 0, zeros
-    return ((least >> 52) - 1023 if least >> 52 > 0 else -1076), zeros
+        magnitude = ((part[i] & MAGNITUDE) - 1) & MAGNITUDE
+        least = magnitude if magnitude < least else least
+    if least == MAGNITUDE:
+        return np.int64(0)
+    exponent = least >> 52
+    return exponent - 1023 if exponent > 0 else np.int64(-1076)
+
+
+@jit
+def _least_and_zeros(d, begin, end):
+    """Of part of d: the bound of `_least`, and how many entries are zero."""
+    count, part = 0, d[begin:end]
+    for i in range(part.size):
+        count += part[i] == 0.0
+    return _least(d.view(np.int64), begin, end), count
 
 
 @jit
 def least_exponents(bits, size, out):
     """Lower bounds of the exponents of the smallest entries of matrices of `size` entries each."""
     for i in range(out.size):
-        out[i], _ = _least(bits, i * size, (i + 1) * size)
-
-
-@jit
-def _pick(d, at, n, sparse, lists, begin, stride, one, two):
-    """Write three lists from `begin` for i < n with d[at + i] != 0 (all, unless `sparse`)."""
-    count = 0
-    for i in range(n):
-        if not sparse or d[at + i] != 0.0:
-            lists[begin + count] = i * one
-            lists[begin + stride + count] = i * two
-            lists[begin + 2 * stride + count] = i * CHECKS
-            count += 1
-    return count
-
-
-@jit
-def _pad(n, count, lists, stride, width, scale, check_scale):
-    """Fill the lists of rows up to what tiles can take: four, or an even number above."""
-    padded = 4 if count == 1 or count == 2 else count + count % 2
-    for j in range(count, padded):
-        lists[j] = lists[0] if count > 0 else 0
-        lists[stride + j], lists[2 * stride + j] = n * width, n * CHECKS
-        scale[j], check_scale[j] = 0, 0
-    return padded
-
-
-@jit
-def _multiply(
-    M, origin, lists, stride, n_rows, n_terms, S, x, own, scale, a, y, tiles, size, square
-):  # fmt: skip
-    """Tiles at y <- scale M (tiles at x) + a (tiles at own); their sum of squares."""
-    for j in range(square.size):
-        square[j] = 0.0
-    i = 0
-    while i < n_rows:
-        six = n_rows - i >= 6 and n_rows - i != 8
-        for at in range(0, tiles * size, size):
-            if six:
-                tile(
-                    6, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
-                    S, x + at, own + at, scale, i, a, S, y + at, square,
-                )  # fmt: skip
-            else:
-                tile(
-                    4, 512, M, origin, lists, i, stride + i, 3 * stride, 4 * stride, n_terms,
-                    S, x + at, own + at, scale, i, a, S, y + at, square,
-                )  # fmt: skip
-        i += 6 if six else 4
-    total = 0.0
-    for j in range(square.size):
-        total += square[j]
-    return total
-
-
-@jit
-def _combine(
-    A, origin, lists, rows, terms, picks, n_rows, n_terms, C, x, own, scale, a, y, square
-):  # fmt: skip
-    """C at y <- scale A (C at x) + a (C at own), CHECKS columns; the sum of squares."""
-    for j in range(CHECKS):
-        square[j] = 0.0
-    marks, i = 2 * (lists.size // LISTS), 0
-    while i < n_rows:
-        six = n_rows - i >= 6 and n_rows - i != 8
-        if six:
-            tile(
-                6, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
-                scale, i, a, C, y, square,
-            )  # fmt: skip
-        else:
-            tile(
-                4, 256, A, origin, lists, rows + i, marks + i, terms, picks, n_terms, C, x, own,
-                scale, i, a, C, y, square,
-            )  # fmt: skip
-        i += 6 if six else 4
-    return square[0] + square[1] + square[2] + square[3]
-
-
-@jit
-def _scale_rows(d, at, n, X, x, y, tiles, width):
-    """Rows of the tiles at y <- d times those at x."""
-    for j in range(tiles):
-        for i in range(n):
-            factor = d[at + i]
-            for c in range(width):
-                k = (j * (n + 1) + i) * width + c
-                X[y + k] = factor * X[x + k]
+        out[i] = _least(bits, i * size, (i + 1) * size)
 
 
 @jit
@@ -201,12 +127,11 @@ def _level(S, C, now, size, rest):
 
 
 @inlined
-def _tidy(S, S_bits, C, C_bits, now, size, rest):
+def _tidy(S, C, now, size, rest):
     """Bring S and C away from the end of the range: exponent taken out, that of the least entry."""
-    exact, shift = S.itemsize == 8, 0
-    least, _ = _least(C_bits, now * rest, (now + 1) * rest)
-    if exact:
-        least = min(least, _least(S_bits, now * size, (now + 1) * size)[0])
+    shift, least = 0, _least(C.view(np.int64), now * rest, (now + 1) * rest)
+    if S.itemsize == 8:
+        least = min(least, _least(S.view(np.int64), now * size, (now + 1) * size))
     if least < BOTTOM // 2:
         shift, _, _ = _level(S, C, now, size, rest)
         least = max(least - shift, FAINTEST)
@@ -223,48 +148,45 @@ def _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scal
     terms = 3 * stride
     if transpose:
         if sparse or counts[3]:
-            counts[1] = _pick(d, at, n, sparse, lists, terms, stride, n, width)
+            counts[1] = pick(d, at, n, sparse, lists, terms, stride, n, width)
         counts[3] = sparse
         return
     if counts[2] or counts[3]:
-        counts[1] = _pick(d, before, n, counts[2] == 1, lists, terms, stride, ONE, width)
+        counts[1] = pick(d, before, n, counts[2] == 1, lists, terms, stride, ONE, width)
     counts[3] = counts[2]
     if sparse or counts[2]:
-        count = _pick(d, at, n, sparse, lists, ZERO, stride, n, width)
-        counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
+        count = pick(d, at, n, sparse, lists, ZERO, stride, n, width)
+        counts[0] = pad(n, count, lists, stride, width, scale, check_scale)
         for j in range(count):
             scale[j] = check_scale[j] = d[at + lists[2 * stride + j] // CHECKS]
     else:
+        own = d[at : at + n]
         for i in range(n):
-            scale[i] = check_scale[i] = d[at + i]
+            scale[i] = check_scale[i] = own[i]
     counts[2] = sparse
 
 
 @inlined
 def _apply(
-    M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-    check_scale, counts, tiles, width, square,
+    M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, scale, check_scale,
+    counts, tiles, width, square, check_square,
 ):  # fmt: skip
     """New S and C <- (a I + diag(d) M) or (a I + M^T diag(d)) times the old; sum of squares."""
-    x, y, source, work = now * size, (1 - now) * size, now * size, now * rest
+    source, work = now * size, now * rest
     if transpose:
         source, work = 2 * size, 2 * rest
-        _scale_rows(d, at, n, S, x, source, tiles, width)
-        _scale_rows(d, at, n, C, now * rest, work, ONE, rest // (n + 1))
-    _combine(
-        M_check, origin, lists, ZERO, 3 * stride, 5 * stride, counts[0], counts[1], C,
-        work, now * rest, check_scale, a, (1 - now) * rest, square,
-    )  # fmt: skip
-    return _multiply(
-        M, origin, lists, stride, counts[0], counts[1], S, source, x, scale, a, y, tiles,
-        (n + 1) * width, square,
+        scale_rows(d, at, n, S, now * size, source, tiles, width)
+        scale_rows(d, at, n, C, now * rest, work, ONE, rest // (n + 1))
+    return multiply(
+        M, M_check, origin, lists, counts, S, source, now * size, scale, (1 - now) * size, tiles, C,
+        work, now * rest, check_scale, (1 - now) * rest, a, square, check_square,
     )  # fmt: skip
 
 
 @inlined
 def _take(
-    M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-    check_scale, counts, tiles, width, square,
+    M, M_check, origin, d, at, before, n, a, transpose, S, C, now, size, rest, lists, scale,
+    check_scale, counts, tiles, width, square, check_square,
 ):  # fmt: skip
     """`_apply`, then S and C leveled where they need it.
 
@@ -273,8 +195,8 @@ def _take(
     shift, more, left, again = 0, 0, True, True
     while True:
         total = _apply(
-            M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, stride, scale,
-            check_scale, counts, tiles, width, square,
+            M, M_check, origin, d, at, n, a, transpose, S, C, now, size, rest, lists, scale,
+            check_scale, counts, tiles, width, square, check_square,
         )  # fmt: skip
         if not again or 1 / SAFE < total < SAFE:
             break
@@ -291,35 +213,59 @@ def _take(
 
 
 @inlined
+def _guard(
+    d, at, before, n, keep, least_matrix, S, C, state, counts, now, size, rest, tiles, width
+):  # fmt: skip
+    """Note in `state` how small entries may get in this step, `_tidy` if need be; d's zeros."""
+    least, zeros = _least_and_zeros(d, at, at + n)
+    lost = least + least_matrix + (CANCELLED if keep == 0.0 else CANCELLED_LEAKY)
+    faint = state[1] + lost < BOTTOM
+    if counts[2] and (faint or keep != 0.0):
+        _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
+    if faint:
+        shift, state[1] = _tidy(S, C, now, size, rest)
+        state[0] += shift
+    state[1] += lost
+    state[3] |= state[1] < NORMAL
+    return zeros
+
+
+@jit
+def _write(S, begin, column, n_columns, width, kept):
+    """Columns column .. column + n_columns - 1 of kept (n, n) <- the strip in tiles at `begin`."""
+    n = kept.shape[0]
+    for first in range(0, n_columns, width):
+        some = min(width, n_columns - first)
+        for i in range(n):
+            at = begin + (first // width * (n + 1) + i) * width
+            old, new = S[at : at + some], kept[i, column + first : column + first + some]
+            for c in range(some):
+                new[c] = old[c]
+
+
+@inlined
 def _one_strip(
-    M, M_check, least_M, index, d, d_bits, e, a, n_valid, transpose, r, S, S_bits, C, C_bits,
-    state, lists, scale, check_scale, ones, counts, tiles, width, n_columns, square, column, offset,
-    squares, gaps, exponents,
+    M, M_check, least_M, index, d, e, a, n_valid, transpose, r, S, C, state, lists, scale,
+    check_scale, ones, counts, first_column, n_columns, square, check_square, column, offset,
+    squares, gaps, exponents, kept,
 ):  # fmt: skip
     """The strip in S and C through a block; see `strip_steps`. Returns which region it ends in."""
-    n, stride, size, rest = ones.size - PADDING, ones.size, S.size // 3, C.size // REGIONS
-    now, before, left, total, m = ZERO, ZERO, True, 1.0, index.shape[1]
-    for s in range(m):
-        t = m - 1 - s if transpose else s
-        if t >= n_valid:
-            continue
+    n, m, size, rest = ones.size - PADDING, index.shape[1], S.size // 3, C.size // REGIONS
+    width, tiles = square.size, (n_columns + square.size - 1) // square.size
+    now, before, left, total, last = ZERO, ZERO, True, 1.0, min(m, n_valid)
+    for s in range(last):
+        t = last - 1 - s if transpose else s
         at, keep, matrix = (r * m + t) * n, a[r, t], index[r, t]
-        least, zeros = _least(d_bits, at, at + n)
-        lost = least + least_M[matrix] + (CANCELLED if keep == 0.0 else CANCELLED_LEAKY)
-        faint = state[1] + lost < BOTTOM
-        if counts[2] and (faint or keep != 0.0):
-            _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
-        if faint:
-            shift, state[1] = _tidy(S, S_bits, C, C_bits, now, size, rest)
-            state[0] += shift
-        state[1] += lost
-        state[3] |= state[1] < NORMAL
+        zeros = _guard(
+            d, at, before, n, keep, least_M[matrix], S, C, state, counts, now, size, rest, tiles,
+            width,
+        )  # fmt: skip
         if left:
             sparse = zeros * SPARSE >= n and (transpose or keep == 0.0)
             _choose(d, at, before, n, sparse, transpose, width, lists, scale, check_scale, counts)
             total, shift, left = _take(
                 M, M_check, matrix * n * n, d, at, before, n, keep, transpose, S, C, now, size,
-                rest, lists, stride, scale, check_scale, counts, tiles, width, square,
+                rest, lists, scale, check_scale, counts, tiles, width, square, check_square,
             )  # fmt: skip
             now, before = 1 - now, at
             state[0] += shift
@@ -329,10 +275,17 @@ def _one_strip(
         c = column[state[2]] - offset
         if c >= 0:
             squares[c], exponents[c] = total, state[0]
-            gaps[c] = (math.inf if state[3] else 0.0) if not left else _combine(
-                S, now * size, lists, stride, 6 * stride, 7 * stride, counts[0], n_columns, C,
-                3 * rest, now * rest, ones, -1.0, 4 * rest, square,
-            )  # fmt: skip
+            gaps[c] = (
+                (math.inf if state[3] else 0.0)
+                if not left
+                else strip_gap(
+                    lists, counts[0], n_columns, S, now * size, C, now * rest, ones, check_square
+                )
+            )
+            if kept.shape[0] > 0 and counts[2]:
+                _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
+            if kept.shape[0] > 0:
+                _write(S, now * size, first_column, n_columns, width, kept[c])
     if counts[2]:
         _clear_both(d, before, n, S, C, now, size, rest, tiles, width)
     return now
@@ -340,45 +293,44 @@ def _one_strip(
 
 @jit
 def strip_steps(
-    M, M_check, least_M, index, d, d_bits, e, a, n_valid, first, transpose, x, P, checks, state,
-    tiles, width, column, offset, begin, end, squares, gaps, exponents,
-    S, S_bits, C, C_bits, lists, scale, check_scale, ones, counts, square,
+    M, M_check, least_M, index, d, e, a, n_valid, first, transpose, x, P, checks, state,
+    tiles, width, column, offset, begin, end, squares, gaps, exponents, kept,
+    S, C, lists, scale, check_scale, ones, counts, square, check_square,
 ):  # fmt: skip
     """P <- J P (or J^T P backwards) through a block, strips begin .. end - 1 of all R G.
 
     P (R G, size) in tiles, checks (R G, (n + 1) CHECKS) and state (R G, 4) of int64 (exponent,
     lower bound of the smallest entry's, steps absorbed, whether entries may be lost) are carried
     on. At the columns of lags, less `offset`, squares (R G, C) receive the sums of squares of
-    strips, gaps those of S x - C, to be times 4**exponents; x (n, CHECKS) has a row for each column
-    of P.
+    strips, gaps those of S x - C, to be times 4**exponents; kept (R, C or 0, n, n) receives P, the
+    columns of a strip to be times 2**exponents. x (n, CHECKS) has a row for each column of P.
     Cost 2 n^2 (w q + CHECKS) flops a step, and 2 n w q CHECKS more at a lag.
     """
     G, size, n, stride = P.shape[0] // index.shape[0], P.shape[1], ones.size - PADDING, ones.size
     rest, by_row = (n + 1) * CHECKS, ONE if transpose else n
     by_term = n if transpose else ONE
     for item in range(begin, end):
-        r, g = item // G, item % G
-        n_columns = min(tiles * width, n - g * tiles * width)
+        r, first_column = item // G, item % G * tiles * width
+        n_columns = min(tiles * width, x.size // CHECKS - first_column)
         for i in range(size):
             S[i], S[size + i] = P[item, i], 0
         for i in range(rest):
             C[i], C[rest + i] = checks[item, i], 0.0
         for i in range(n_columns * CHECKS):
-            C[3 * rest + i] = x[g * tiles * width * CHECKS + i]
+            C[3 * rest + i] = x[first_column * CHECKS + i]
         for c in range(n_columns):
             lists[6 * stride + c] = c // width * (n + 1) * width + c % width
             lists[7 * stride + c] = c * CHECKS
         for i in range(n):
             scale[i], check_scale[i] = 1, 1.0
-        count = _pick(ones, ZERO, n, FALSE, lists, ZERO, stride, by_row, width)
-        counts[0] = _pad(n, count, lists, stride, width, scale, check_scale)
-        counts[1] = _pick(ones, ZERO, n, FALSE, lists, 3 * stride, stride, by_term, width)
+        count = pick(ones, ZERO, n, FALSE, lists, ZERO, stride, by_row, width)
+        counts[0] = pad(n, count, lists, stride, width, scale, check_scale)
+        counts[1] = pick(ones, ZERO, n, FALSE, lists, 3 * stride, stride, by_term, width)
         counts[2], counts[3] = 0, 0
         now = _one_strip(
-            M, M_check, least_M, index, d, d_bits, e, a, n_valid[r] - first, transpose, r, S,
-            S_bits, C, C_bits, state[item], lists, scale, check_scale, ones, counts,
-            (n_columns + width - 1) // width, width, n_columns, square, column, offset,
-            squares[item], gaps[item], exponents[item],
+            M, M_check, least_M, index, d, e, a, n_valid[r] - first, transpose, r, S, C,
+            state[item], lists, scale, check_scale, ones, counts, first_column, n_columns, square,
+            check_square, column, offset, squares[item], gaps[item], exponents[item], kept[r],
         )  # fmt: skip
         for i in range(size):
             P[item, i] = S[now * size + i]

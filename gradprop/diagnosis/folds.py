@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gradprop._productfold import ProductFold
 from gradprop.blocks import Block, DiagonalBlock, Float, Int
 from gradprop.cells.base import Cell
 from gradprop.cells.composite import Stacked
@@ -17,7 +18,6 @@ from gradprop.chain import JacobianChain
 from gradprop.largest import largest_singular_values
 from gradprop.measure import Fold, LagGrid
 from gradprop.norms import LogNorms, Norms
-from gradprop.panels import ProductFold
 from gradprop.results import LN2, REPLICAS, Result, log_of_scaled
 
 Path = tuple[slice, slice]
@@ -107,7 +107,7 @@ class _PathFold(ProductFold):
     """Looks at blocks of the products that the norms are taken of."""
 
     def __init__(self, chain: JacobianChain, grid: LagGrid, paths: Sequence[Path]) -> None:
-        super().__init__(chain, grid, "2")
+        super().__init__(chain, grid)
         self._paths = paths
         self.blocks = np.full((chain.n_replicas, len(grid.unique), len(paths)), np.nan)
         if grid.column[0] >= 0:

@@ -40,7 +40,7 @@ class OutputGradients:
     def log_squares(self, t: int) -> Float:
         """Ln of the squared norms of the gradients of the h after step t, (B, 1 + arrays, u)."""
         ends = np.minimum(self._lengths, t)
-        v = [self._zeros(1, run.states.shape[-1]) for run in self._runs]
+        v = [self._zeros(1, run.n_state) for run in self._runs]
         power = np.full(len(ends), NOTHING, dtype=np.int64)
         sums = [ScaledSum(run, self._copies) for run in self._runs]
         for stop in range(int(ends.max(initial=0)), 0, -BLOCK):

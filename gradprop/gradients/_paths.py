@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradprop.gradients._layer import FLOPS_PER_CALL, LayerRun, kernels_of
+from gradprop.gradients._layer import FLOPS_PER_CALL, LayerRun
 from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes
 from gradprop.gradients._scaled import NOTHING, ScaledSum
 from gradprop.results import LN2
@@ -47,19 +47,24 @@ def back(
 def _layer_back(
     run: LayerRun, v: Array, step: int, delta: Array, recurrent: Array, copies: int
 ) -> None:
-    _, _, lag_back = kernels_of(run.cell)
-    lengths = np.repeat(run.lengths, copies)
+    from gradprop._kernels import backward as kernels
+    from gradprop._kernels import gates
+    from gradprop._kernels.gemm import strips
+
+    lengths, W = np.repeat(run.lengths, copies), strips(run.arrays.W_hh)
     size = max(int(FLOPS_PER_CALL // (2.0 * run.arrays.W_hh.size * max(len(lengths), 1))), 1)
     for start in range(0, len(v), size):
         part, first = slice(start, start + size), step + start
-        m = len(v[part])
-        states, tapes = run.states[first : first + m + 1], run.tapes[first : first + m]
+        coefs, own = run.coefs[first : first + len(v[part])], (v[part], delta[part])
         if copies > 1:
-            states, tapes = (np.repeat(a, copies, axis=1) for a in (states, tapes))
-        lag_back(
-            *run.settings, run.arrays.W_hh, states, tapes, lengths - first, 0, m, v[part],
-            delta[part], recurrent[part],
-        )  # fmt: skip
+            coefs = np.repeat(coefs, copies, axis=1)
+        if run.kind == gates.RNN:
+            delta[part] = coefs
+            kernels.rnn_lag_back(run.keep, W, lengths, first, *own)
+        else:
+            kernels.gated_lag_back(run.kind, W, coefs, lengths, first, *own, recurrent[part])
+    if not run.resets:
+        recurrent[:] = delta
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Paths:
     def zeros(self, m: int, width: Callable[[LayerRun], int]) -> list[Layers]:
         """Zeros (m, B, width of a layer) for each network and layer."""
         return [
-            [np.zeros((m, run.states.shape[1], width(run)), self.dtype) for run in runs]
+            [np.zeros((m, run.n_sequences, width(run)), self.dtype) for run in runs]
             for runs in self.runs
         ]
 
@@ -147,7 +152,7 @@ class Paths:
         silent = set()
         for i, prefix in enumerate(layer_prefixes(self.cell)):
             layer = [runs[i] for runs in self.runs]
-            if not any(run.states[:-1, :, : run.n].any() for run in layer):
+            if not any(run.h_before.any() for run in layer):
                 silent.add(prefix + "W_hh")
             if not any(run.x is not None and run.x.any() for run in layer):
                 silent.add(prefix + "W_xh")
@@ -279,7 +284,7 @@ def _flat(layers: list[Layers]) -> Layers:
 
 
 def _state_width(run: LayerRun) -> int:
-    return int(run.states.shape[-1])
+    return int(run.n_state)
 
 
 def _rows(run: LayerRun) -> int:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gradprop import _checks
-from gradprop._laws import Layout, layout
+from gradprop._layouts import Layout, layout
 from gradprop.blocks import who_uses
 from gradprop.cells.base import Cell, GatedCell, WeightedCell
 from gradprop.cells.composite import Bidirectional, Stacked
 from gradprop.cells.rnn import RNN
+from gradprop.environment import single_threaded_blas
 from gradprop.gradients._layer import LayerGradients, LayerRun, by_name
 from gradprop.orbit import Orbit
 
@@ -30,15 +31,25 @@ class Problem:
     cell : RNN, LSTM, GRU or Stacked
     x, grad_h, h0, lengths : array_like
         As :func:`gradprop.backward`.
+    late : bool, default: False
+        Let `confirm` find what is not finite, where it can.
     """
 
-    def __init__(self, cell: Cell, x: ArrayLike | None, grad_h: Any, h0: Any, lengths: Any) -> None:
+    def __init__(
+        self, cell: Cell, x: Any, grad_h: Any, h0: Any, lengths: Any, *, late: bool = False
+    ) -> None:
         self.layers = layers_of(cell)
-        grads = None if callable(grad_h) else _loss_gradient(grad_h, cell)
+        self._late = late and lengths is None and self.layers[0].W_xh is not None
+        for given in (x, grad_h):  # no cast, which may overflow
+            same = isinstance(given, np.ndarray) and given.dtype == cell.dtype
+            self._late = self._late and same
+        grads = None if callable(grad_h) else _loss_gradient(grad_h, cell, finite=not self._late)
         if x is None and (h0 is None or grads is None):
             raise ValueError("`x` None needs `h0`, and an array for `grad_h`.")
         n_steps = grads.shape[-2] if x is None and grads is not None else None
-        self.orbit = Orbit(cell, x, h0, n_steps, lengths, None, None)
+        self.orbit = Orbit(cell, x, h0, n_steps, lengths, None, None, own=False)
+        if not self._late:
+            self.orbit.check_input()
         self.cell, self.dtype = cell, self.orbit.dtype
         self.n_steps, self.lengths = self.orbit.n_steps, self.orbit.lengths
         self.batch_shape, self.roles = self.orbit.batch_shape, self.orbit.roles
@@ -52,7 +63,7 @@ class Problem:
             )
 
     def _flat_grads(self, grads: Array) -> Array:
-        """Loss gradients (T, R, n), checked to be zero in padded steps."""
+        """Loss gradients (T, R, n), a view, checked to be zero in padded steps."""
         shape = (*self.batch_shape, self.n_steps, self.cell.n)
         if grads.shape != shape:
             raise ValueError(
@@ -60,11 +71,10 @@ class Problem:
                 f"{grads.shape}."
             )
         self._check_range(grads)
-        flat = np.ascontiguousarray(
-            grads.reshape(len(self.lengths), *shape[-2:]).transpose(1, 0, 2), dtype=self.dtype
-        )
-        padded = np.arange(self.n_steps)[:, None] >= self.lengths
-        if padded.any() and flat[padded].any():
+        own = np.asarray(grads, dtype=self.dtype).reshape(len(self.lengths), *shape[-2:])
+        flat = own.transpose(1, 0, 2)
+        padded = self._padded
+        if padded is not None and flat[padded].any():
             step, replica = np.argwhere(padded & flat.any(axis=-1))[0]
             index = tuple(int(i) for i in np.unravel_index(replica, self.batch_shape))
             raise ValueError(
@@ -72,6 +82,13 @@ class Problem:
                 f"{index}, which has length {self.lengths[replica]}."
             )
         return flat
+
+    @functools.cached_property
+    def _padded(self) -> NDArray[np.bool_] | None:
+        """Padded steps (T, R), if there are any."""
+        if (self.lengths == self.n_steps).all():
+            return None
+        return np.asarray(np.arange(self.n_steps)[:, None] >= self.lengths)
 
     def _check_range(self, grads: Array) -> None:
         """Refuse a cast in which the largest entry overflows, or loses digits to underflow."""
@@ -88,7 +105,9 @@ class Problem:
         """Loss gradients (T, B, n) of some replicas: those given, or the callable's at their h."""
         if self.grad_h is not None:
             return _of_replicas(self.grad_h, rows)
-        grads = _loss_gradient(self._loss(self.batch(runs[-1].h).copy()), self.cell)
+        with single_threaded_blas():
+            given = self._loss(self.batch(runs[-1].h).copy())
+        grads = _loss_gradient(given, self.cell)
         return self._flat_grads(grads)
 
     @functools.cached_property
@@ -97,12 +116,15 @@ class Problem:
         x = self.orbit.x
         if x is None:
             return None
-        full = np.broadcast_to(x, (*self.batch_shape, *x.shape[-2:]))
+        shape = (*self.batch_shape, *x.shape[-2:])
+        full = x if x.shape == shape else np.broadcast_to(x, shape)
         flat = full.reshape(len(self.lengths), *x.shape[-2:]).transpose(1, 0, 2)
         with np.errstate(over="ignore"):
             cast = np.array(flat, dtype=self.dtype, order="C")
-        cast[np.arange(self.n_steps)[:, None] >= self.lengths] = 0.0
-        if not np.isfinite(cast).all():
+        if self._padded is not None:
+            cast[self._padded] = 0.0
+        # inside a sequence the orbit has checked what it was given
+        if x.dtype != self.dtype and not np.isfinite(cast).all():
             raise ValueError(f"`x` must lie in the range of {self.dtype}; it overflows.")
         return cast
 
@@ -121,15 +143,31 @@ class Problem:
             arrays = one_network(layer, self.dtype, self.networks, network)
             with np.errstate(over="ignore", invalid="ignore"):
                 runs.append(LayerRun(layer, arrays, x, start, lengths, self.n_steps))
-            self._check_finite(runs[-1].states, rows)
-            x = np.ascontiguousarray(runs[-1].h)
+            if not self._late:
+                self._check_finite(runs[-1].finite(), rows)
+            x = runs[-1].h
             offset += layer.n_state
         return runs
 
-    def _check_finite(self, states: Array, rows: Int) -> None:
-        finite = np.isfinite(states)
+    def confirm(self, runs: list[LayerRun], layers: list[LayerGradients], rows: Int) -> None:
+        """Refuse what is not finite: checks that were put off, for the price of a few sums.
+
+        Every entry of the input, of the states and of the loss gradients is a factor of a term of
+        some sum over steps, and makes it nan or infinite; if all sums are finite, so are they.
+        """
+        sums = [a for own in layers for a in (own.W_hh, own.W_xh, own.bias) if a is not None]
+        sums += [last for run in runs for last in run.last]
+        if not self._late or all(np.isfinite(a).all() for a in sums):
+            return
+        assert self.grad_h is not None
+        _checks.check_finite("grad_h", self.batch(self.grad_h))
+        self.orbit.check_input()
+        for run in runs:
+            self._check_finite(run.finite(), rows)
+
+    def _check_finite(self, finite: NDArray[np.bool_], rows: Int) -> None:
         if not finite.all():
-            step, row = np.argwhere(~finite.all(axis=-1))[0]
+            step, row = np.argwhere(~finite)[0]
             index = tuple(int(i) for i in np.unravel_index(rows[row], self.batch_shape))
             raise ValueError(
                 f"the orbit must stay finite; it overflows {self.dtype} at step {step} of sequence "
@@ -146,8 +184,12 @@ def _of_replicas(array: Array, rows: Int) -> Array:
     return array if len(rows) == array.shape[1] else np.ascontiguousarray(array[:, rows])
 
 
-def _loss_gradient(grad_h: ArrayLike, cell: Cell) -> Array:
-    return _checks.real_array("grad_h", grad_h, shape=("T", cell.n), keep_float32=True)
+def _loss_gradient(grad_h: ArrayLike, cell: Cell, *, finite: bool = True) -> Array:
+    # read within the call, never written to: no copy
+    shape = ("T", cell.n)
+    return _checks.real_array(
+        "grad_h", grad_h, shape=shape, keep_float32=True, finite=finite, own=False
+    )
 
 
 def layers_of(cell: Cell) -> list[WeightedCell]:
@@ -173,8 +215,8 @@ def one_network(layer: WeightedCell, dtype: Any, networks: tuple[int, ...], netw
     index = np.unravel_index(network, networks)
 
     def pick(array: Array | None, core: int) -> Array | None:
-        if array is None:
-            return None
+        if array is None or not networks:
+            return array
         full = np.broadcast_to(array, (*networks, *array.shape[array.ndim - core :]))
         return np.ascontiguousarray(full[index])
 
@@ -211,7 +253,7 @@ def pulled_layers(
     """Pull gradients through a stack, top layer first; returns them bottom-up, and d/dx."""
     found: list[LayerGradients] = []
     for run in reversed(runs):
-        found.append(run.pull(np.ascontiguousarray(grad_h), window))
+        found.append(run.pull(grad_h, window))
         below = found[-1].x
         grad_h = np.empty((*grad_h.shape[:2], 0), grad_h.dtype) if below is None else below
     return found[::-1], grad_h

@@ -41,7 +41,7 @@ class ScaledSum:
 
     def __init__(self, run: LayerRun, copies: int = 1, *, together: bool = False) -> None:
         self._run = run
-        B = run.states.shape[1]
+        B = run.n_sequences
         self._shape, self._merged = (1, copies) if together else (B, copies), B if together else 1
         self._parts: list[Scaled] = []
 
@@ -56,10 +56,10 @@ class ScaledSum:
         from gradprop._kernels import gates
 
         run, n, steps = self._run, self._run.n, slice(step, step + len(delta))
-        m, B = len(delta), run.states.shape[1]
+        m, B = len(delta), run.n_sequences
         power = self._by_step(power)[..., 0]
         ones = np.ones((m, B, 1), dtype=delta.dtype)
-        h, x = run.states[steps, :, :n], 0 * ones if run.x is None else run.x[steps]
+        h, x = run.h_before[steps], 0 * ones if run.x is None else run.x[steps]
         right_h, right_x, right_b = (_unit(self._by_step(a)) for a in (h, x, ones))
         left_x = _unit(self._by_step(delta))
         left_h = left_x if recurrent is delta else _unit(self._by_step(recurrent))

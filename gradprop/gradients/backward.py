@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from gradprop import _checks
 from gradprop.cells.base import Cell
 from gradprop.cells.composite import Bidirectional
-from gradprop.environment import single_threaded_blas
 from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes, pulled_layers
 from gradprop.orbit import Orbit
 from gradprop.results import REPLICAS, Result
@@ -138,10 +137,11 @@ def backward(
 
     Notes
     -----
-    One wide product for the input part, one product a step and direction for the recurrent part,
-    one for each weight gradient: about 6 T (rows n + rows d_x) flops a sequence, and 2 T (rows + m)
-    floats. Relative error (norm-wise) a few n eps of the cell's dtype, T and the growth of the
-    product permitting: what leaves the range of that dtype on its way back is inf, nan or 0
+    Two products a step and direction, for the input and the recurrent part, and one for each weight
+    gradient over every 128 rows or more, all by tiles kept in registers: about
+    6 T (rows n + rows d_x) flops a sequence, and at most 3 T (rows + m) + 2 T d_x floats. Relative
+    error (norm-wise) a few n eps of the cell's dtype, T and the growth of the product permitting:
+    what leaves the range of that dtype on its way back is inf, nan or 0
     (:func:`lag_decomposition` has no such range). The order of sums differs from that of one
     sequence at a time: gradients of a batch are those of its sequences, added, to rounding.
 
@@ -166,22 +166,22 @@ def backward(
     cut = 0 if window is None else _checks.integer("window", window, minimum=1, maximum=2**53)
     if isinstance(cell, Bidirectional):
         return _both_ways(cell, x, grad_h, h0, lengths, window)
-    problem = Problem(cell, x, grad_h, h0, lengths)
+    problem = Problem(cell, x, grad_h, h0, lengths, late=True)
     sums = ParameterSums(cell, problem.dtype)
     groups: list[Int] = []
     found: list[tuple[Array, Array, Array]] = []
-    with single_threaded_blas():
-        for network, rows in problem.groups():
-            runs = problem.run(network, rows)
-            grads = problem.loss_gradient(runs, rows)
-            with np.errstate(over="ignore", invalid="ignore"):
-                layers, input_grad = pulled_layers(runs, grads, cut)
-            for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
-                parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
-                sums.add(prefix, run.cell, network, parts)
-            start_grad = _side_by_side([layer.h0[None] for layer in layers])
-            groups.append(rows)
-            found.append((start_grad, input_grad, _side_by_side([layer.delta for layer in layers])))
+    for network, rows in problem.groups():
+        runs = problem.run(network, rows)
+        grads = problem.loss_gradient(runs, rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            layers, input_grad = pulled_layers(runs, grads, cut)
+        problem.confirm(runs, layers, rows)
+        for prefix, run, layer in zip(layer_prefixes(cell), runs, layers, strict=True):
+            parts = (layer.W_hh, layer.W_xh, layer.bias, layer.b_h)
+            sums.add(prefix, run.cell, network, parts)
+        start_grad = _side_by_side([layer.h0[None] for layer in layers])
+        groups.append(rows)
+        found.append((start_grad, input_grad, _side_by_side([layer.delta for layer in layers])))
     start, x_grad, delta = (
         problem.batch(_by_replica(groups, parts)) for parts in zip(*found, strict=True)
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from gradprop.blocks import Float
 from gradprop.environment import single_threaded_blas
-from gradprop.gradients._layer import LayerGradients, LayerRun
+from gradprop.gradients._layer import LayerGradients, LayerRun, parameter_gradients
 from gradprop.gradients._problem import ParameterSums, Problem, layer_prefixes, pulled_layers
 
 Array = NDArray[Any]
@@ -63,10 +62,9 @@ def _one_step(run: LayerRun, layer: LayerGradients, lag: int) -> tuple[Any, ...]
     def of_step(gradient: Array) -> Array:
         return np.where(before_the_first, 0.0, gradient[there])[None]
 
-    one = copy.copy(run)
-    one.n_steps, one.states = 1, run.states[there][None]
-    one.x = None if run.x is None else run.x[there][None]
-    one.hidden = run.hidden[there][None] if len(run.hidden) else run.hidden
+    x = None if run.x is None else run.x[there][None]
+    hidden = run.hidden[there][None] if len(run.hidden) else run.hidden
     delta = of_step(layer.delta)
     recurrent = delta if layer.recurrent is layer.delta else of_step(layer.recurrent)
-    return one.parameter_gradients(delta, recurrent)
+    h = run.h_before[there][None]
+    return parameter_gradients(run.arrays, h, x, hidden, delta, recurrent)

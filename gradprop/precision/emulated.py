@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradprop._laws import Layout
+from gradprop._layouts import Layout
 from gradprop.blocks import Float, Int, who_uses
 from gradprop.cells.base import Cell, WeightedCell
 from gradprop.gradients._problem import layers_of, one_network
