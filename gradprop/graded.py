@@ -182,10 +182,11 @@ class GradedFold:
     ) -> None:
         """Run the kernel; the whole one from the first panel on that needs Householder QR."""
         from gradprop._kernels import graded
+        from gradprop._kernels.tiles import ROWS
 
         (S, N, _), n = state[0].shape, state[1].size
         work = (
-            np.empty((n, n)), np.zeros((N // 4, n, 4)), np.full(2, -1), np.zeros((2, S, N, 8)),
+            np.empty((n, n)), np.zeros((N // ROWS, n, ROWS)), np.full(2, -1), np.zeros((2, S, N, 8)),
         )  # fmt: skip
         while low < high:
             kernel = graded.graded_steps_whole if self._whole[r] else graded.graded_steps

@@ -28,6 +28,7 @@ from gradprop._kernels import (
     pivoted,
     products,
     structure,
+    tiles,
 )
 from gradprop.blocks import dense_block, row_scaled_block, scaled_rows
 from gradprop.graded import Graded, from_strips
@@ -363,7 +364,7 @@ def graded_of(J, group, kernel=graded.graded_steps):
     M, index, d, e, _ = parts_of(J)
     done = kernel(
         M, index[0], d[0], e[0], 0, len(J), False, group, group, -np.inf,
-        np.empty((n, n)), np.zeros((2 * len(state.Q[0]), n, 4)), np.full(2, -1),
+        np.empty((n, n)), np.zeros((8 * len(state.Q[0]) // tiles.ROWS, n, tiles.ROWS)), np.full(2, -1),
         np.zeros((2, *state.Q[0].shape)), *state.of(0),
     )  # fmt: skip
     assert done == len(J)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from gradprop._kernels.jit import inlined, jit
-from gradprop._kernels.lanes import block_products
+from gradprop._kernels.lanes import BLOCK, FOUR, block_products
 from gradprop._kernels.tiles import ROWS, WIDTH, eliminate, tile, tile_minus, tile_solve
 
 
@@ -30,7 +30,7 @@ def _without(P, s, R):
 def _longest(R, s, gram, width, sums, longest):
     """Largest square of a length: `longest`, or of a column of strip s, of whose parts R knows."""
     own = s * R.shape[1] * WIDTH
-    block_products(R, own, R, own, ROWS * WIDTH, s * WIDTH // ROWS, sums)
+    block_products(R, own, R, own, BLOCK, s * WIDTH // FOUR, sums)
     for c in range(width):
         square = (sums[0, c] + sums[1, c]) + (sums[2, c] + sums[3, c])
         longest = max(longest, square + gram[c, c])
@@ -47,7 +47,7 @@ def block_qr(P, k, R, limit):
     """
     N = P.shape[1]
     gram, unit = np.empty((WIDTH, WIDTH)), np.empty((WIDTH, WIDTH))
-    pivots, scales, sums = np.empty(WIDTH), np.empty(WIDTH), np.empty((ROWS, WIDTH))
+    pivots, scales, sums = np.empty(WIDTH), np.empty(WIDTH), np.empty((FOUR, WIDTH))
     longest, smallest = 0.0, np.inf
     for s in range(-(-k // WIDTH)):
         own, width = s * N * WIDTH, min(WIDTH, k - s * WIDTH)
@@ -58,7 +58,7 @@ def block_qr(P, k, R, limit):
         longest = _longest(R, s, gram, width, sums, longest)
         for c in range(width, WIDTH):
             gram[c, c] = 1.0
-        eliminate(gram, unit, pivots, scales)
+        eliminate(gram, unit, 0, pivots, scales, 0)
         for c in range(width):
             # not so for nan
             if not (pivots[c] > 0.0 and longest < 2.0**900):
@@ -68,6 +68,7 @@ def block_qr(P, k, R, limit):
             return np.inf
         for i in range(WIDTH):
             for c in range(WIDTH):
+                unit[i, c] = unit[i, c] if c > i else 0.0
                 R[s, s * WIDTH + i, c] = pivots[i] * unit[i, c]
             R[s, s * WIDTH + i, i] = pivots[i]
         for i in range(0, N, ROWS):

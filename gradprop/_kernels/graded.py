@@ -13,7 +13,7 @@ from gradprop._kernels.gradedhouse import householder_strips
 from gradprop._kernels.gradedrows import sort_columns, update_rows
 from gradprop._kernels.jit import inlined, jit
 from gradprop._kernels.lanes import copy
-from gradprop._kernels.stripqr import pack, push
+from gradprop._kernels.stripqr import pack, push_apart
 from gradprop._kernels.structure import follow, follow_diagonal
 from gradprop._kernels.tiles import WIDTH
 
@@ -71,7 +71,7 @@ def _push(Q, packed, own, full, scales, alive, out):
     for i in range(n):
         padded[i] = scales[i]
         plain = plain and alive[i] and scales[i] != 0.0
-    push(packed, padded, 0.0, Q, out)
+    push_apart(packed, padded, np.arange(padded.size), Q, out)
     return n if plain else follow(own, scales, 0.0, alive)
 
 
@@ -119,7 +119,7 @@ def _steps(whole):
     the spread is expected within `reach`; `waiting` of them wait, `merged` have waited. `pace` is
     ln of the last spread, a factor; inf where Q is orthonormal to rounding.
     `bound` and `alive` (n,) follow the structure of exact zeros.
-    own (n, n), packed (N / 4, n, 4), held (2,) as `_apply` wants them; packed and strips are zero.
+    own (n, n), packed (N / ROWS, n, ROWS), held (2,) as `_apply` wants them; packed and strips are zero.
     Returns how many steps were taken; minus that if the panel of the last one, in strips[0], is
     still to be folded in by `householder_strips`.
     """

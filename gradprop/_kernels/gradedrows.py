@@ -9,7 +9,7 @@ import numpy as np
 
 from gradprop._kernels.factor import descending
 from gradprop._kernels.jit import inlined, jit
-from gradprop._kernels.lanes import block_products, copy, scale_row
+from gradprop._kernels.lanes import BLOCK, FOUR, block_products, copy, scale_row
 from gradprop._kernels.tiles import ROWS, WIDTH, tile_minus
 
 FAINT = 150
@@ -21,10 +21,10 @@ times its pivot, which leaves 2^-130, not to be seen even after cancellation."""
 def _squares(P, squares):
     """squares (8 S,) <- of the lengths of P's columns."""
     S, N, _ = P.shape
-    sums = np.empty((ROWS, WIDTH))
+    sums = np.empty((FOUR, WIDTH))
     for s in range(S):
         own = s * N * WIDTH
-        block_products(P, own, P, own, ROWS * WIDTH, N // ROWS, sums)
+        block_products(P, own, P, own, BLOCK, N // FOUR, sums)
         for c in range(WIDTH):
             squares[s * WIDTH + c] = (sums[0, c] + sums[1, c]) + (sums[2, c] + sums[3, c])
 
@@ -155,10 +155,10 @@ def _absorb_norms(U, mantissa, exponent):
     """
     S, N, _ = U.shape
     k, jump = mantissa.size, N * WIDTH
-    lost, sums, ones = k, np.empty((ROWS, WIDTH)), np.ones(WIDTH)
-    for first in range(0, k, ROWS):
+    lost, sums, ones = k, np.empty((FOUR, WIDTH)), np.ones(WIDTH)
+    for first in range(0, k, FOUR):
         block_products(U, first * WIDTH, U, first * WIDTH, jump, S, sums)
-        for i in range(first, min(first + ROWS, k)):
+        for i in range(first, min(first + FOUR, k)):
             norm = math.sqrt(_total(sums[i - first]))
             if norm == 0.0:
                 lost = min(lost, i)

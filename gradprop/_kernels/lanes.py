@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 
 LANES, WIDTH, BLOCK = 4, 8, 32
 """Doubles of a vector, of a row of strips (see `tiles`), and of four such rows."""
+FOUR = BLOCK // WIDTH
 
 FLOAT, WORD, HALF = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)

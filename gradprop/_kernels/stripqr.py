@@ -68,6 +68,16 @@ def push(packed, d, a, order, plain, triangular, panels, source, target):
 
 
 @jit
+def push_apart(packed, d, order, P, out):
+    """out <- diag(d) M P for a packed M and panels (S, N, 8) apart; order (N,) counts up."""
+    n, N = packed.shape[1], P.shape[1]
+    for s in range(P.shape[0]):
+        own = s * N * WIDTH
+        for i in range(0, N, ROWS):
+            tile_step(packed, i * n, ROWS, order, 0, n, P, own, d, i, out, own + i * WIDTH)
+
+
+@jit
 def _gram_block(L, order, s, t, U, ones, work):
     """First eight rows of work (16, 8) <- block (t, s) of L^T L, less rows of U before."""
     N, K, top = L.shape[1], U.shape[1], s * WIDTH

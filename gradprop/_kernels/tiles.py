@@ -191,6 +191,24 @@ def eliminate(typingctx, gram, unit, u, pivots, scales, p):
     return types.void(gram, unit, INT, pivots, scales, INT), written("eliminate", _eliminate)
 
 
+def _tile_solve(builder, unit, scales, C, c):
+    C = moved(builder, C, c)
+    by = row_at(builder, scales, 0)
+    for r in range(ROWS):
+        row = row_at(builder, C, r)
+        for i in range(WIDTH - 1):
+            factor = builder.fneg(_lane(builder, row, i))
+            pairs = zip(row_at(builder, unit, i), row, strict=True)
+            row = [multiply_add(builder, factor, *pair) for pair in pairs]
+        set_row_at(builder, C, r, [builder.fmul(*pair) for pair in zip(row, by, strict=True)])
+
+
+@intrinsic
+def tile_solve(typingctx, unit, scales, C, c):
+    """C[c:] <- C[c:] U^-1 for the triangle U = diag(1 / scales) (I + unit) and ROWS rows of C."""
+    return types.void(unit, scales, C, INT), written("tile_solve", _tile_solve)
+
+
 def _plain_tile(A, a, row, step, B, b, depth, C, c):
     left = A.ravel()[a + row * np.arange(ROWS)[:, None] + step * np.arange(depth)]
     right = B.ravel()[b : b + WIDTH * depth].reshape(depth, WIDTH)
@@ -230,6 +248,13 @@ def _plain_eliminate(gram, unit, u, pivots, scales, p):
         unit.reshape(-1)[u : u + WIDTH * WIDTH] = (U / np.diagonal(U)[:, None]).ravel()
 
 
+def _plain_tile_solve(unit, scales, C, c):
+    rows = C.reshape(-1)[c : c + ROWS * WIDTH].reshape(ROWS, WIDTH)
+    for i in range(WIDTH):
+        rows[:, i + 1 :] -= rows[:, i : i + 1] * unit[i, i + 1 :]
+    rows *= scales
+
+
 if getattr(numba.config, "DISABLE_JIT", False):
-    plain = (_plain_tile, _plain_tile_minus, _plain_tile_step, _plain_solve_unit, _plain_eliminate)
-    tile, tile_minus, tile_step, solve_unit, eliminate = plain  # type: ignore[assignment]
+    tile, tile_minus, tile_step = _plain_tile, _plain_tile_minus, _plain_tile_step  # type: ignore[assignment]
+    solve_unit, eliminate, tile_solve = _plain_solve_unit, _plain_eliminate, _plain_tile_solve  # type: ignore[assignment]
