@@ -186,7 +186,8 @@ class GradedFold:
 
         (S, N, _), n = state[0].shape, state[1].size
         work = (
-            np.empty((n, n)), np.zeros((N // ROWS, n, ROWS)), np.full(2, -1), np.zeros((2, S, N, 8)),
+            np.empty((n, n)), np.zeros((N // ROWS, n, ROWS)), np.full(2, -1),
+            np.zeros((2, S, N, 8)),
         )  # fmt: skip
         while low < high:
             kernel = graded.graded_steps_whole if self._whole[r] else graded.graded_steps

@@ -364,8 +364,8 @@ def graded_of(J, group, kernel=graded.graded_steps):
     M, index, d, e, _ = parts_of(J)
     done = kernel(
         M, index[0], d[0], e[0], 0, len(J), False, group, group, -np.inf,
-        np.empty((n, n)), np.zeros((8 * len(state.Q[0]) // tiles.ROWS, n, tiles.ROWS)), np.full(2, -1),
-        np.zeros((2, *state.Q[0].shape)), *state.of(0),
+        np.empty((n, n)), np.zeros((8 * len(state.Q[0]) // tiles.ROWS, n, tiles.ROWS)),
+        np.full(2, -1), np.zeros((2, *state.Q[0].shape)), *state.of(0),
     )  # fmt: skip
     assert done == len(J)
     assert state.merged[0] == len(J) * (group - 1) // group

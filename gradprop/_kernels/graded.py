@@ -119,7 +119,8 @@ def _steps(whole):
     the spread is expected within `reach`; `waiting` of them wait, `merged` have waited. `pace` is
     ln of the last spread, a factor; inf where Q is orthonormal to rounding.
     `bound` and `alive` (n,) follow the structure of exact zeros.
-    own (n, n), packed (N / ROWS, n, ROWS), held (2,) as `_apply` wants them; packed and strips are zero.
+    own (n, n), packed (N / ROWS, n, ROWS), held (2,) as `_apply` wants them; packed and strips are
+    zero.
     Returns how many steps were taken; minus that if the panel of the last one, in strips[0], is
     still to be folded in by `householder_strips`.
     """
