@@ -223,7 +223,7 @@ def log_norms(
     0.23 for 32 (n = 256). That is the case of rank one, which long products approach; lags share
     their vectors, so errors of a curve go together. Of ||P||_2 it knows only that it lies between
     ||P||_F / sqrt(n) and ||P||_F, and refuses it. Cost 2 n^2 (k + 1) flops a step, from the gates
-    for an LSTM or a GRU: 1.6, 3 and 6 times less time than "exact" at n = 64, 128, 256 (k = 8).
+    for an LSTM or a GRU: 2.5, 5 and 10 times less time than "exact" at n = 64, 128, 256 (k = 8).
     Cancellation shows in one more vector, a sum of the others.
 
     References

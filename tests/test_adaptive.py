@@ -86,8 +86,8 @@ def test_against_householder_at_every_step(family, n):
             for got, wanted, steps in zip(history, expected, edges, strict=True):
                 np.testing.assert_allclose(got[safe], wanted[safe], rtol=1e-12, atol=steps * 1e-12)
             if family in ("orthogonal", "orthogonal_tanh"):
-                # the basis itself, which is not orthonormal, takes a part of the spread
-                assert period >= 4
+                # several steps at once, though the basis itself takes a part of the spread
+                assert period >= 2
             if family == "relu" and k == n:
                 assert period == 0
 

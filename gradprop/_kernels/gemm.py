@@ -8,7 +8,6 @@ depends on what else is computed, nor on the number of rows.
 
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
@@ -18,20 +17,11 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .jit import jit
-
-
-def _wide():
-    """Whether the processor has the 32 registers of 512 bits of AVX-512."""
-    try:
-        return bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
-    except RuntimeError:
-        return False
-
+from .vectors import INT32, constant, firsts, has, load, moved, multiply_add, splat, store
 
 # 8 x 2 registers of AVX-512, or 4 x 2 of the 16 of older ones: as many sums as hide what one takes.
-HEIGHT, BITS = (8, 512) if _wide() else (4, 256)
+HEIGHT, BITS = (8, 512) if has("avx512f") else (4, 256)
 VECTORS = 2
-WORD, HALF = ir.IntType(64), ir.IntType(32)
 
 
 def width_of(dtype: Any) -> int:
@@ -59,38 +49,21 @@ class _Emitter:
     """Writes the instructions of one tile."""
 
     def __init__(self, context, builder, sig, args):
-        self.context, self.builder, self.types, self.args = context, builder, sig.args, args
+        self.context, self.builder = context, builder
+        self.args = firsts(context, builder, sig.args, args)
         dtype = sig.args[0].dtype
-        self.size = dtype.bitwidth // 8
-        self.lanes = BITS // dtype.bitwidth
-        self.vector = ir.VectorType(context.get_data_type(dtype), self.lanes)
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}f{dtype.bitwidth}"
-        self.fma = cgutils.get_or_insert_function(builder.module, kind, name)
+        self.vector = ir.VectorType(context.get_data_type(dtype), BITS // dtype.bitwidth)
 
     def at(self, position, offset):
         """Pointer to an entry of an array among the arguments."""
-        array = self.context.make_array(self.types[position])
-        data = array(self.context, self.builder, self.args[position]).data
-        return self.builder.gep(data, [self.args[offset]])
+        return moved(self.builder, self.args[position], self.args[offset])
 
     def places(self, pointer):
         """Pointers to the vectors of one row."""
-        for v in range(VECTORS):
-            moved = self.builder.gep(pointer, [ir.Constant(WORD, v * self.lanes)])
-            yield self.builder.bitcast(moved, self.vector.as_pointer())
+        return [moved(self.builder, pointer, v * self.vector.count) for v in range(VECTORS)]
 
     def row(self, pointer):
-        values = [self.builder.load(place) for place in self.places(pointer)]
-        for value in values:
-            value.align = self.size
-        return values
-
-    def splat(self, x):
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        mask = ir.Constant(ir.VectorType(HALF, self.lanes), [0] * self.lanes)
-        first = self.builder.insert_element(nothing, x, ir.Constant(HALF, 0))
-        return self.builder.shuffle_vector(first, nothing, mask)
+        return [load(self.builder, self.vector, place) for place in self.places(pointer)]
 
     def sums(self, a, rows, step, b, jump, depth):
         """The loop over k > 0 terms: the vectors of each row."""
@@ -98,14 +71,15 @@ class _Emitter:
         body, after = (builder.append_basic_block(f"product.{name}") for name in ("sum", "done"))
         builder.branch(body)
         builder.position_at_end(body)
-        k, left, right = builder.phi(WORD), builder.phi(a.type), builder.phi(b.type)
+        k, left, right = (builder.phi(kind) for kind in (depth.type, a.type, b.type))
         sums = [[builder.phi(self.vector) for _ in range(VECTORS)] for _ in rows]
         new, factors = [], self.row(right)
         for offset, totals in zip(rows, sums, strict=True):
-            x = self.splat(builder.load(builder.gep(left, [offset])))
-            new.append([builder.call(self.fma, [x, *p]) for p in zip(factors, totals, strict=True)])
-        following = builder.add(k, ir.Constant(WORD, 1))
-        carried = [(k, ir.Constant(WORD, 0), following)]
+            x = splat(builder, self.vector, builder.load(moved(builder, left, offset)))
+            pairs = zip(factors, totals, strict=True)
+            new.append([multiply_add(builder, x, *pair) for pair in pairs])
+        following = builder.add(k, constant(1))
+        carried = [(k, constant(0), following)]
         carried += [(p, q, builder.gep(p, [m])) for p, q, m in ((left, a, step), (right, b, jump))]
         zero = ir.Constant(self.vector, None)
         for totals, others in zip(sums, new, strict=True):
@@ -122,8 +96,7 @@ class _Emitter:
         builder = self.builder
         row, step, depth, jump, width, keep = (self.args[i] for i in (2, 3, 4, 7, 10, 11))
         rows, outs = (
-            [builder.mul(stride, ir.Constant(WORD, i)) for i in range(height)]
-            for stride in (row, width)
+            [builder.mul(stride, constant(i)) for i in range(height)] for stride in (row, width)
         )
         sums = self.sums(self.at(0, 1), rows, step, self.at(5, 6), jump, depth)
         out = self.at(8, 9)
@@ -131,7 +104,7 @@ class _Emitter:
         kept = self.kept(keep, pointers)
         for pointer, totals, old in zip(pointers, sums, kept, strict=True):
             for place, total, start in zip(self.places(pointer), totals, old, strict=True):
-                builder.store(builder.fadd(start, total), place).align = self.size
+                store(builder, builder.fadd(start, total), place)
         return self.context.get_dummy_value()
 
     def kept(self, keep, pointers):
@@ -183,11 +156,12 @@ def _plain(height):
 @intrinsic
 def _touch(typing, A, a):
     def write(context, builder, sig, args):
-        data = context.make_array(sig.args[0])(context, builder, args[0]).data
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), HALF, HALF, HALF])
+        byte = ir.IntType(8).as_pointer()
+        place = moved(builder, *firsts(context, builder, sig.args, args))
+        kind = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(prefetch, [pointer, *(ir.Constant(HALF, i) for i in (0, 3, 1))])
+        how = (ir.Constant(INT32, i) for i in (0, 3, 1))
+        builder.call(prefetch, [builder.bitcast(place, byte), *how])
         return context.get_dummy_value()
 
     return types.void(A, types.int64), write

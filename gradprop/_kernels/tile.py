@@ -11,10 +11,20 @@ is known to be zero is left out at no cost.
 import numpy as np
 from llvmlite import ir
 from numba import config, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-INT64, INT32, DOUBLE = ir.IntType(64), ir.IntType(32), ir.DoubleType()
+from gradprop._kernels.vectors import (
+    DOUBLE,
+    constant,
+    filled,
+    firsts,
+    load,
+    loop,
+    moved,
+    multiply_add,
+    splat,
+    store,
+)
 
 
 def plain(
@@ -43,117 +53,88 @@ class _Emitter:
     """Writes the instructions of one tile."""
 
     def __init__(self, context, builder, sig, args, n_rows, bits):
-        self.context, self.builder, self.types, self.args = context, builder, sig.args[2:], args[2:]
-        self.n_rows, self.dtype = n_rows, sig.args[10].dtype
-        self.lanes = bits // self.dtype.bitwidth
-        self.element = context.get_data_type(self.dtype)
-        self.vector = ir.VectorType(self.element, self.lanes)
-        self.align = self.dtype.bitwidth // 8
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}f{self.dtype.bitwidth}"
-        self.fma = cgutils.get_or_insert_function(builder.module, kind, name)
-
-    def data(self, position):
-        """Address of an array among the arguments."""
-        kind = self.types[position]
-        return self.context.make_array(kind)(self.context, self.builder, self.args[position]).data
+        self.context, self.builder, self.n_rows = context, builder, n_rows
+        self.args = firsts(context, builder, sig.args[2:], args[2:])
+        dtype = sig.args[10].dtype
+        self.element = context.get_data_type(dtype)
+        self.vector = ir.VectorType(self.element, bits // dtype.bitwidth)
 
     def entry(self, pointer, index):
-        return self.builder.load(self.builder.gep(pointer, [index]))
+        return self.builder.load(moved(self.builder, pointer, index))
+
+    def vector_at(self, pointer, index):
+        return load(self.builder, self.vector, moved(self.builder, pointer, index))
 
     def splat(self, x):
-        zero = ir.Constant(INT32, 0)
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        mask = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
-        first = self.builder.insert_element(nothing, x, zero)
-        return self.builder.shuffle_vector(first, nothing, mask)
-
-    def place(self, pointer, index, vector=None):
-        vector = self.vector if vector is None else vector
-        return self.builder.bitcast(self.builder.gep(pointer, [index]), vector.as_pointer())
-
-    def load(self, pointer, index):
-        value = self.builder.load(self.place(pointer, index))
-        value.align = self.align
-        return value
-
-    def multiply_add(self, x, y, z):
-        return self.builder.call(self.fma, [x, y, z])
+        return splat(self.builder, self.vector, x)
 
     def listed(self, pointer, first):
         """Entries first .. first + n_rows - 1."""
-        indices = [self.builder.add(first, ir.Constant(INT64, j)) for j in range(self.n_rows)]
-        return [self.entry(pointer, index) for index in indices]
+        return [
+            self.entry(moved(self.builder, pointer, first), constant(j)) for j in range(self.n_rows)
+        ]
 
     def sums(self, bases, terms, picks, n_terms, X):
         """The loop over k: one accumulator a row."""
-        builder, zero = self.builder, ir.Constant(INT64, 0)
-        before = builder.block
-        body, after = (builder.append_basic_block(f"tile.{name}") for name in ("sum", "done"))
-        builder.cbranch(builder.icmp_signed(">", n_terms, zero), body, after)
-        builder.position_at_end(body)
-        k = builder.phi(INT64)
-        sums = [builder.phi(self.vector) for _ in bases]
-        term, x = self.entry(terms, k), self.load(X, self.entry(picks, k))
+        builder = self.builder
+        start = [constant(0), *[filled(self.vector, 0.0)] * self.n_rows]
+        (k, *sums), close = loop(builder, n_terms, start)
+        term, x = self.entry(terms, k), self.vector_at(X, self.entry(picks, k))
         following = []
         for base, total in zip(bases, sums, strict=True):
             factor = self.entry(base, term)
             if factor.type != self.element:
                 factor = builder.fpext(factor, self.element)
-            following.append(self.multiply_add(self.splat(factor), x, total))
-        next_k = builder.add(k, ir.Constant(INT64, 1))
-        builder.cbranch(builder.icmp_signed("<", next_k, n_terms), body, after)
-        builder.position_at_end(after)
-        nothing = ir.Constant(self.vector, None)
-        found = [builder.phi(self.vector) for _ in bases]
-        k.add_incoming(zero, before)
-        k.add_incoming(next_k, body)
-        for phis in (sums, found):
-            for phi, last in zip(phis, following, strict=True):
-                phi.add_incoming(nothing, before)
-                phi.add_incoming(last, body)
-        return found
+            following.append(multiply_add(builder, self.splat(factor), x, total))
+        close([builder.add(k, constant(1)), *following])
+        return sums
 
     def write(self):
         """All of it."""
         builder = self.builder
-        origin, rows, places, terms, picks, n_terms = (self.args[i] for i in (1, 3, 4, 5, 6, 7))
-        x, own, at, a, y = (self.args[i] for i in (9, 10, 12, 13, 15))
-        A, lists, X, scale, out, square = map(self.data, (0, 2, 8, 11, 14, 16))
-        A, into, same = (builder.gep(p, [i]) for p, i in ((A, origin), (out, y), (X, own)))
-        terms, picks = builder.gep(lists, [terms]), builder.gep(lists, [picks])
-        bases = [builder.gep(A, [row]) for row in self.listed(lists, rows)]
-        sums = self.sums(bases, terms, picks, n_terms, builder.gep(X, [x]))
+        A, origin, lists, rows, places, terms, picks, n_terms, X, x, own = self.args[:11]
+        scale, at, a, out, y, square = self.args[11:]
+        A, into, same = (moved(builder, p, i) for p, i in ((A, origin), (out, y), (X, own)))
+        terms, picks = moved(builder, lists, terms), moved(builder, lists, picks)
+        bases = [moved(builder, A, row) for row in self.listed(lists, rows)]
+        sums = self.sums(bases, terms, picks, n_terms, moved(builder, X, x))
         places = self.listed(lists, places)
         scales = map(self.splat, self.listed(scale, at))
         scaled = [builder.fmul(*pair) for pair in zip(sums, scales, strict=True)]
-        before = builder.block
-        with builder.if_then(builder.fcmp_unordered("!=", a, ir.Constant(self.element, 0.0))):
-            factor = self.splat(a)
-            loaded = [self.load(same, place) for place in places]
-            added = [self.multiply_add(factor, *p) for p in zip(loaded, scaled, strict=True)]
-            inside = builder.block
-        results = [builder.phi(self.vector) for _ in scaled]
+        results = self.with_own(scaled, a, same, places)
         total = None
-        for result, value, other in zip(results, scaled, added, strict=True):
-            result.add_incoming(value, before)
-            result.add_incoming(other, inside)
         for result, place in zip(results, places, strict=True):
-            builder.store(result, self.place(into, place)).align = self.align
-            square_of = builder.fmul if total is None else self.multiply_add
-            total = square_of(result, result, *([] if total is None else [total]))
+            store(builder, result, moved(builder, into, place))
+            total = (
+                builder.fmul(result, result)
+                if total is None
+                else multiply_add(builder, result, result, total)
+            )
         self.add_to(square, total)
         return self.context.get_dummy_value()
 
+    def with_own(self, scaled, a, same, places):
+        """Rows plus a times those at `same`, which are looked at only if a is not 0."""
+        builder = self.builder
+        before = builder.block
+        with builder.if_then(builder.fcmp_unordered("!=", a, ir.Constant(self.element, 0.0))):
+            factor = self.splat(a)
+            loaded = [self.vector_at(same, place) for place in places]
+            pairs = zip(loaded, scaled, strict=True)
+            added = [multiply_add(builder, factor, *pair) for pair in pairs]
+            inside = builder.block
+        results = [builder.phi(self.vector) for _ in scaled]
+        for result, value, other in zip(results, scaled, added, strict=True):
+            result.add_incoming(value, before)
+            result.add_incoming(other, inside)
+        return results
+
     def add_to(self, square, total):
         """square += total, in float64."""
-        wide = ir.VectorType(DOUBLE, self.lanes)
+        wide = ir.VectorType(DOUBLE, self.vector.count)
         if self.element != DOUBLE:
             total = self.builder.fpext(total, wide)
-        pointer = self.place(square, ir.Constant(INT64, 0), wide)
-        value = self.builder.load(pointer)
-        value.align = 8
-        self.builder.store(self.builder.fadd(value, total), pointer).align = 8
+        store(self.builder, self.builder.fadd(load(self.builder, wide, square), total), square)
 
 
 @intrinsic(prefer_literal=True)

@@ -84,6 +84,16 @@ def multiply_add(builder, x, y, z):
     return intrinsic_of(builder, "fmuladd", x, y, z)
 
 
+def firsts(context, builder, kinds, values):
+    """Arguments of an intrinsic: of arrays the pointer to their first entry."""
+    return [
+        context.make_array(kind)(context, builder, value).data
+        if isinstance(kind, types.Array)
+        else value
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
 def written(name, body):
     """What an intrinsic returns beside its signature, to become a function of its own.
 
@@ -92,12 +102,7 @@ def written(name, body):
     """
 
     def emit(context, builder, signature, arguments):
-        values = [
-            context.make_array(kind)(context, builder, value).data
-            if isinstance(kind, types.Array)
-            else value
-            for kind, value in zip(signature.args, arguments, strict=True)
-        ]
+        values = firsts(context, builder, signature.args, arguments)
         kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
         function = cgutils.get_or_insert_function(builder.module, kind, f"gradprop.{name}")
         if function.is_declaration:

@@ -229,7 +229,7 @@ def lyapunov_spectrum(
     Notes
     -----
     Gaussian elimination with row interchanges [3]_ of as many steps at once (16 at most) as keep
-    every column of the panel within 1e4 of its pivot, or of one; QR [1]_ of the basis where sums
+    every column of the panel within 1e2 of its pivot, or of one; QR [1]_ of the basis where sums
     are reported; where directions may be lost, Householder QR at every step with rows sorted by
     size. From QR at every step all differ by less than 1e-12 (1 + |exponent|), or by as much as
     either is wrong where chains cancel. 2 n^2 k flops a step (n^2 k for k = n and one step at
