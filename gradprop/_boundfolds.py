@@ -11,8 +11,8 @@ from gradprop.blocks import Block, DiagonalBlock, Float, Int, scaled_rows
 from gradprop.environment import single_threaded_blas
 from gradprop.largest import largest_singular_values
 from gradprop.measure import LagGrid
-from gradprop.panels import EPS, random_rotation
 from gradprop.results import LN2, log_of_scaled
+from gradprop.rotations import EPS, random_rotation
 
 if TYPE_CHECKING:
     from gradprop.chain import JacobianChain

@@ -11,8 +11,8 @@ from gradprop.blocks import Float, GateBlock, Int
 from gradprop.chain import JacobianChain
 from gradprop.environment import single_threaded_blas
 from gradprop.measure import LagGrid
-from gradprop.panels import EPS, random_rotation
 from gradprop.results import log_of_scaled
+from gradprop.rotations import EPS, random_rotation
 
 COVERAGE = 0.95
 """Probability that the norm lies within the stated error of what probes say."""

@@ -12,8 +12,8 @@ from gradprop._threads import replica_slices, spread
 from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.measure import CALL_FLOPS, LagGrid
-from gradprop.panels import random_rotation
 from gradprop.results import log_of_scaled
+from gradprop.rotations import random_rotation
 
 EPS = float(np.finfo(np.float64).eps)
 UNSET = int(np.iinfo(np.int64).min)

@@ -12,7 +12,7 @@ from gradprop.blocks import Float
 from gradprop.chain import JacobianChain
 from gradprop.graded import GradedFold
 from gradprop.measure import LagGrid, run
-from gradprop.panels import random_rotation
+from gradprop.rotations import random_rotation
 
 EPS = float(np.finfo(np.float64).eps)
 

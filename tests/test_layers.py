@@ -30,7 +30,7 @@ LAYERS = (
     ("linearise", "measure"),
     ("graded", "modular"),
     ("escalation",),
-    ("panels",),
+    ("rotations",),
     ("agreement",),
     ("_stripfold",),
     ("_probefold", "_productfold"),

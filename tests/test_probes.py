@@ -18,7 +18,7 @@ from test_gatevectors import KINDS, drawn
 
 import gradprop as gp
 from gradprop._probefold import probe_band
-from gradprop.panels import random_rotation
+from gradprop.rotations import random_rotation
 
 EPS = float(np.finfo(np.float64).eps)
 dense = gp.JacobianChain.dense

@@ -13,7 +13,7 @@ from gradprop.blocks import Block, Float, Int
 from gradprop.chain import JacobianChain
 from gradprop.environment import single_threaded_blas
 from gradprop.measure import CALL_FLOPS
-from gradprop.panels import random_rotation
+from gradprop.rotations import random_rotation
 
 
 class Ginelli:

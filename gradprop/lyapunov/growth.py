@@ -12,7 +12,7 @@ from gradprop.blocks import Block, Float, GateBlock, Int, dense_block
 from gradprop.chain import JacobianChain
 from gradprop.lyapunov.intervals import distinct_edges
 from gradprop.measure import DiagonalLogs
-from gradprop.panels import random_rotation
+from gradprop.rotations import random_rotation
 
 LONGEST = 16
 """Most steps between two eliminations; 0 is Householder QR at every step."""

@@ -1,4 +1,4 @@
-"""Random orthonormal vectors."""
+"""Random orthonormal columns."""
 
 from __future__ import annotations
 
