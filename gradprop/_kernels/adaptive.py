@@ -82,10 +82,9 @@ def _close(L, order, work, pivots, row):
 
 
 @jit
-def _record(
-    P, L, order, work, exponent, pivots, row, columns, U, upper, blocks, sizes, alive, chosen
-):
+def _record(P, L, order, work, exponent, pivots, row, lu):
     """row += the logarithms that QR of a panel P, times 2**exponent, would add. L: scratch."""
+    columns, U, upper, blocks, sizes, alive, chosen = lu
     spread = eliminate_panel(
         P, row.size, NO_LIMIT, L, order, pivots, columns, U, upper, blocks, sizes, alive, chosen
     )
@@ -163,11 +162,10 @@ def _next_stop(age, p, edges, met):
     return min(p, edges[met] - age) if met < edges.size else p
 
 
-@jit
+@inlined
 def _advance(
     M, index, d, e, a, first, p, cheap, now, order, triangular, sums, carry, age, edges, met,
-    history, panels, packed, held, scale, spare, rows, work, pivots, columns, U, upper, blocks,
-    sizes, alive, chosen,
+    history, panels, packed, held, scale, spare, rows, work, pivots, lu,
 ):  # fmt: skip
     """Take p steps from panel `now`, as `_push_steps`, and record sums on the way."""
     at, exponent, safe = 0, 0, True
@@ -180,10 +178,7 @@ def _advance(
         at, exponent = at + more, exponent + shift
         if safe and at < p:
             _total(sums, carry, history[met])
-            _record(
-                panels[now], spare, rows, work, exponent, pivots, history[met], columns, U, upper,
-                blocks, sizes, alive, chosen,
-            )  # fmt: skip
+            _record(panels[now], spare, rows, work, exponent, pivots, history[met], lu)
             met += 1
     return now, exponent, met, safe
 
@@ -198,16 +193,16 @@ def _report(sums, carry, closed, recorded, settled, history, met):
             sums[i] = -closed[i]
 
 
-@jit
+@inlined
 def _replica(
     M, index, d, e, a, n_valid, first, burn_in, longest, order, sums, carry, zero, unsure, pace,
-    rate, age, edges, met, history, panels, packed, held, scale, spare, work, pivots, columns, U,
-    upper, blocks, sizes, alive, chosen,
+    rate, age, edges, met, history, panels, packed, held, scale, spare, work, pivots, lu,
 ):  # fmt: skip
     """`exponent_steps` for one replica, from panels[0]; returns its age, edges met, and the panel.
 
-    order (2, N): that of the basis, and the plain one.
+    order (2, N): that of the basis, and the plain one; lu is `striplu.space`.
     """
+    columns, U, upper, blocks, sizes, alive, chosen = lu
     n, k, base, rows = packed.shape[1], sums.size, ZERO, np.arange(order.shape[1])
     closed, length = np.zeros(k), math.sqrt(n)  # of a column, where its entries are 1
     while age < n_valid:
@@ -217,8 +212,7 @@ def _replica(
             break
         now, exponent, seen, safe = _advance(
             M, index, d, e, a, first, p, cheap, base, order, pace[3] == 1, sums, carry, age, edges,
-            met, history, panels, packed, held, scale, spare, rows, work, pivots, columns, U, upper,
-            blocks, sizes, alive, chosen,
+            met, history, panels, packed, held, scale, spare, rows, work, pivots, lu,
         )  # fmt: skip
         P, L = panels[now], panels[ONE - base]
         if cheap:
@@ -267,7 +261,7 @@ def exponent_steps(
     panels, spare = room(4 * size).reshape(4, S, N, WIDTH), room(size).reshape(S, N, WIDTH)
     packed, scale = room(N * n).reshape(N // ROWS, n, ROWS), np.zeros(N)
     work, pivots = workspace(S, N), np.zeros(S * WIDTH)
-    columns, U, upper, blocks, sizes, alive, chosen = space(S, N)
+    lu = space(S, N)
     for r in range(Q.shape[0]):
         _keep_panel(Q[r], panels[0])
         for i in range(N):
@@ -275,8 +269,7 @@ def exponent_steps(
         age[r], met[r], base = _replica(
             M, index[r], d[r], e[r], a[r], n_valid[r], first, burn_in, longest, rows, sums[r],
             carry[r], zero[r], unsure[r], pace[r], rate[r], age[r], edges[r], met[r], history[r],
-            panels, packed, held, scale, spare, work, pivots, columns, U, upper, blocks, sizes,
-            alive, chosen,
+            panels, packed, held, scale, spare, work, pivots, lu,
         )  # fmt: skip
         for i in range(N):
             order[r, i] = rows[0, i]
