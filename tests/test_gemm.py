@@ -54,11 +54,11 @@ def test_strips_and_rows_give_the_product(dtype, rows, depth, columns, seed):
 def test_offsets_pick_parts_of_arrays(dtype):
     rng = np.random.default_rng(1)
     A, B = integers(rng, 20, 30, dtype=dtype), integers(rng, 30, 9, dtype=dtype)
-    width = gemm.width_of(dtype)
-    out = np.full((14, width), 7, dtype)
+    width, row = gemm.width_of(dtype), gemm.padded(9, dtype)
+    out = np.full((14, row), 7, dtype)
     gemm.product(
         11, 9, A.ravel(), 4 * 30 + 5, 30, ONE, 12, gemm.strips(B).ravel(), 5 * width, width,
-        30 * width, out.reshape(-1), 2 * width, width, FALSE,
+        30 * width, out.reshape(-1), 2 * row, row, FALSE,
     )  # fmt: skip
     assert same(out[2:13, :9], A[4:15, 5:17] @ B[5:17])
     assert (out[:2] == 7).all()
