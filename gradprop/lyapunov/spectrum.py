@@ -234,10 +234,10 @@ def lyapunov_spectrum(
     size. From QR at every step all differ by less than 1e-12 (1 + |exponent|), or by as much as
     either is wrong where chains cancel. 2 n^2 k flops a step (n^2 k for k = n and one step at
     once), and n k^2 - k^3 / 3 an elimination (8/3 n k^2 by Householder QR): full spectra of tanh
-    networks of gains 0.6 to 2 come 4, 5, 5 and 5.5 times faster at n = 16, 32, 64 and 128 than by
-    the fastest framework with QR at every step, orbit included, and 3 to 5.5 times at gains 3 and
-    8, where units saturate (benchmarks/speed.py). Up to a quarter as many exponents as units
-    of a GRU or LSTM come from its gates, with no dense Jacobian. Memory independent of T. The
+    networks come 3.5, 4.4, 4.8, 5.7 and 4.5 times faster at n = 16, 32, 64, 128 and 256 than by the
+    fastest framework with QR at every step, orbit included, at gains 0.6 to 2 as at 3 and 8, where
+    units saturate (benchmarks/speed.py). Up to a quarter as many exponents as units of a GRU or
+    LSTM come from its gates, with no dense Jacobian. Memory independent of T. The
     exponents are ordered by QR, then sorted. Finite-time averages are not ln(sigma)/T: those carry
     O(1)/T each. The interval knows time sampling only (batch means [2]_);
     spread over weights, inputs and starts is the business of :func:`pool`. For strongly contracting
