@@ -1,4 +1,4 @@
-"""The fold behind exact Frobenius norms: column strips of the product, and check columns."""
+"""The fold behind norms: column strips of the product, and check columns beside them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def strips_of(n: int, width: int) -> tuple[int, int]:
     """How many strips the n columns are cut into, and how many tiles of `width` each has.
 
     Up to 128 columns a strip: the fewer there are, the less the check columns cost; wider ones
-    leave the caches, and threads share strips where there are few replicas.
+    leave the caches. Threads share strips, so one network of up to 128 units keeps one thread busy.
     """
     strips = -(-n // 128)
     return strips, -(-n // (strips * width))

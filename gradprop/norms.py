@@ -210,6 +210,7 @@ def log_norms(
     columns are carried on their own: 40 times the estimate of ||dP||_F from S x of both is stated,
     and 2 sqrt(lag) eps. Cost 2 n^3 flops a step, an eighth (n up to 16: a half) more for the check;
     columns of W that meet a row of zeros (phi' = 0) are left out where these are an eighth or more.
+    Threads share replicas and strips: a single network of up to 128 units keeps to one thread.
     The 2-norm costs the largest singular value at each lag as well (at n = 64 35 us at short lags,
     5 to 9 us at long ones). Memory does not grow with T beyond the answer.
 
