@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 from chains import FAMILIES, random_chain, random_orthogonal
+from exact import exact_log_abs_det
 from helpers import same, tolerance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,6 +100,30 @@ def test_sum_of_exponents_is_the_log_determinant(case):
         rows = np.abs(J).max(axis=-1, keepdims=True)
         rounding = tolerance(np.float64, J.shape[-1], len(J)) * np.linalg.cond(J / rows).max()
         assert abs(total - det) <= 2 * rounding + 8 * EPS * abs(det)
+
+
+def test_exponents_of_nearly_parallel_columns_add_up():
+    """Several steps at once may not cost digits that QR at every step keeps."""
+    J = np.array(
+        [
+            [[1.12557423, -1.40945845, 0.23058302], [-0.18746036, -0.14945112, -0.07118367],
+             [-1.10708034, -0.12711363, -0.47419157]],
+            [[0.03171406, -0.03971275, 0.00649688], [-0.21055428, -0.16786254, -0.07995304],
+             [-0.92447847, -0.10614751, -0.39597839]],
+            [[0.16507309, -0.20670663, 0.03381656], [-0.3265711, -0.26035591, -0.1240077],
+             [-0.51703463, -0.05936529, -0.2214595]],
+            [[0.6965317, -0.8722059, 0.14269017], [-0.02168123, -0.01728517, -0.00823294],
+             [-0.5561358, -0.06385484, -0.23820756]],
+            [[0.73927593, -0.92573077, 0.15144667], [-0.10746127, -0.08567255, -0.04080589],
+             [-0.06066058, -0.00696497, -0.02598252]],
+            [[0.92836873, -1.1625152, 0.19018387], [-0.29491533, -0.23511864, -0.11198716],
+             [-0.82164623, -0.09434043, -0.35193264]],
+        ]
+    )  # fmt: skip
+    total = gp.lyapunov_spectrum(dense(J)).exponents.sum() * len(J)
+    rows = np.abs(J).max(axis=-1, keepdims=True)
+    rounding = tolerance(np.float64, 3, len(J)) * np.linalg.cond(J / rows).max()
+    assert abs(total - exact_log_abs_det(J)) <= 2 * rounding
 
 
 @given(chains())
